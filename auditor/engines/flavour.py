@@ -1,0 +1,55 @@
+"""What the program must know about one engine: a table of facts and a few pure functions, one instance a file."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from auditor.theory.device import Device
+
+__all__ = ["Flag", "Flavour", "Reply"]
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One launch flag: its spellings, the field it sets, and how its value is written.
+
+    `field` is a profile field of `deployment` or, where the profile has none, a field of `Settings`.
+    `value` takes an argument; `on` and `off` are switches that set the field to true or false.
+    """
+
+    names: tuple[str, ...]
+    field: str
+    kind: Literal["value", "on", "off"] = "value"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The answer to one GET: status, headers (lower-case names) and body; `json` is None where the body is no JSON."""
+
+    status: int
+    headers: Mapping[str, str]
+    text: str
+    json: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flavour:
+    """One engine.
+
+    `commands` are the words that a launch line of this engine contains ("vllm serve"); `info_paths` the GETs that
+    discovery sends (relative to the server root); `recognise` says whether their replies come from this engine;
+    `read_served` turns them into fields of `Served` and the path that told each; `defaults` gives the explicit values of
+    fields of `Settings` that a version of the engine uses on a device when no flag says otherwise; `metrics_paths` are
+    tried in order for the metrics page; `prefix` starts its metric names.
+    """
+
+    name: str
+    title: str
+    commands: tuple[str, ...]
+    flags: tuple[Flag, ...]
+    info_paths: tuple[str, ...]
+    metrics_paths: tuple[str, ...]
+    prefix: str
+    recognise: Callable[[Mapping[str, Reply]], bool]
+    read_served: Callable[[Mapping[str, Reply]], tuple[dict[str, Any], dict[str, str]]]
+    defaults: Callable[[str | None, Device | None], dict[str, Any]]

@@ -1,0 +1,58 @@
+"""Errors that a user can cause or meet, each one line: where, what, what to do.
+
+AuditError
+ + UsageError            exit 2   a flag, a path or a file is wrong
+ |  + ProfileError       exit 2   the profile (or a file it names) has problems, listed all at once
+ + NothingMeasured       exit 3   the endpoint could not be measured at all
+ |  + PreflightFailed    exit 3   a check before the load failed
+ + ToolError             exit 3   an invariant of this program broke: its numbers are not to be trusted
+"""
+
+from dataclasses import dataclass
+
+
+class AuditError(Exception):
+    """Base of every error shown to the user as one line without a traceback."""
+
+    exit_code = 2
+
+
+class UsageError(AuditError):
+    """A flag, a path or a file that the user gave is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One problem in a user's file: `file:line:column: message`."""
+
+    file: str
+    line: int
+    column: int
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}: {self.message}"
+
+
+class ProfileError(UsageError):
+    """The profile or a file it names has problems; all are listed, one a line."""
+
+    def __init__(self, problems: "tuple[Problem, ...]") -> None:
+        self.problems = problems
+        super().__init__("\n".join(map(str, problems)))
+
+
+class NothingMeasured(AuditError):
+    """Nothing could be measured: the endpoint is down or refused every request."""
+
+    exit_code = 3
+
+
+class PreflightFailed(NothingMeasured):
+    """A check made before any load failed; the message ends with the remedy."""
+
+
+class ToolError(AuditError):
+    """An invariant of the auditor itself broke (a negative latency, more in flight than asked)."""
+
+    exit_code = 3

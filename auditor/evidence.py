@@ -1,0 +1,259 @@
+"""The data that flows through an audit. Frozen, plain, and everything a check may look at.
+
+    Measurements + Coverage + facts -> Evidence -> Finding -> Report
+
+All times are seconds, all rates per second, all shares 0..1. None means "not observed", never 0.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from auditor.measurement import Measurement, Plan, Purpose, Served
+from auditor.profile import Profile
+from auditor.theory.device import Device
+from auditor.theory.kv.geometry import Geometry
+from auditor.theory.settings import Settings
+
+__all__ = [
+    "Check",
+    "Conflict",
+    "Coverage",
+    "CoverageItem",
+    "Evidence",
+    "Finding",
+    "Location",
+    "Number",
+    "QuestionResult",
+    "Report",
+    "Rule",
+    "Waived",
+]
+
+Provenance = Literal["declared", "served", "measured", "computed", "catalogue"]
+Status = Literal["pass", "warn", "fail", "skip", "inconclusive"]
+Severity = Literal["high", "medium", "low"]
+Confidence = Literal["high", "medium", "low"]
+Verdict = Literal["READY", "NOT READY", "INCONCLUSIVE"]
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A place in one of the user's files, 1-based."""
+
+    file: str
+    line: int
+    column: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+# ------------------------------------------------------------------------------------------------------------ coverage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoverageItem:
+    """One concept (ttft, tps, memory, and running, waiting, preemptions ...) and how far up the ladder it got.
+
+    `rung`: missing < proxy < named < valid < on_page < parses < returns_data < alerted; `names` are the metric names
+    that carry it, `where` file and panel title or rule name, `dead` names that the engine's version or page does not
+    have.
+    """
+
+    concept: str
+    rung: str
+    names: tuple[str, ...] = ()
+    where: tuple[str, ...] = ()
+    dead: tuple[str, ...] = ()
+    alerts: tuple[str, ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """What the dashboards and rules given cover, and what the engine's own page offers (`offered`: concept ->
+    names).
+    """
+
+    items: tuple[CoverageItem, ...]
+    offered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    files: tuple[str, ...] = ()
+    unreadable: tuple[str, ...] = ()
+    invalid_queries: tuple[str, ...] = ()
+
+
+# ------------------------------------------------------------------------------------------------------------ evidence
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """One setting said twice and differently: profile path, both values, both places ("profile:12", "launch
+    --flag").
+    """
+
+    field: str
+    first: str
+    first_where: str
+    second: str
+    second_where: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """Everything a check may look at. Absent parts are None or empty and make the rules that need them skip.
+
+    `lines` maps profile paths ("slo.ttft.p95", "traffic.classes.0.share") to places; `settings` are the values used by
+    theory with `setting_sources` saying where each came from; `flags` maps profile fields to the flag of the engine in
+    use; `candidates` are other catalogue accelerators for remedies; `metric_names` maps concepts to the engine's own
+    metric names; `today` is the ISO date of the run.
+    """
+
+    profile: Profile
+    today: str
+    offline: bool = False
+    lines: Mapping[str, Location] = field(default_factory=dict)
+    geometry: Geometry | None = None
+    geometry_error: str | None = None
+    device: Device | None = None
+    device_error: str | None = None
+    settings: Settings | None = None
+    setting_sources: Mapping[str, str] = field(default_factory=dict)
+    served: Served | None = None
+    plan: Plan | None = None
+    measurements: tuple[Measurement, ...] = ()
+    coverage: Coverage | None = None
+    conflicts: tuple[Conflict, ...] = ()
+    flags: Mapping[str, str] = field(default_factory=dict)
+    candidates: tuple[Device, ...] = ()
+    metric_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+    def loads(self, purpose: Purpose) -> tuple[Measurement, ...]:
+        """The measurements of one purpose, in the order in which they ran."""
+        return tuple(m for m in self.measurements if m.load.purpose == purpose)
+
+    def where(self, path: str) -> Location | None:
+        """The profile line of `path`, or of its nearest parent that is written down."""
+        while path:
+            if path in self.lines:
+                return self.lines[path]
+            path = path.rpartition(".")[0]
+        return None
+
+    def flag(self, name: str, fallback: str | None = None) -> str:
+        """The engine's flag for a profile field, or the field's own name where the engine has none."""
+        return self.flags.get(name, fallback or name)
+
+
+# ------------------------------------------------------------------------------------------------------------ findings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Number:
+    """A number with its unit and where it comes from; `low`..`high` its interval, `n` how many requests it rests on."""
+
+    name: str
+    value: float | None
+    unit: str
+    provenance: Provenance
+    low: float | None = None
+    high: float | None = None
+    n: int | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waived:
+    """The waiver that covers a finding."""
+
+    reason: str
+    expires: str
+    owner: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One rule's outcome, for one subject ("rag", "p95") where the rule looks at several.
+
+    `voids` (T rules only) names what this finding makes untrustworthy, as "W110:pass" or "K:fail": a rule id or a
+    question letter, and the status that it could have faked.
+    """
+
+    rule: str
+    status: Status
+    title: str
+    why: str
+    deciding: bool = False
+    severity: Severity = "medium"
+    confidence: Confidence = "high"
+    subject: str | None = None
+    measured: Number | None = None
+    required: Number | None = None
+    numbers: tuple[Number, ...] = ()
+    where: Location | None = None
+    remedies: tuple[str, ...] = ()
+    missing: str | None = None
+    voids: tuple[str, ...] = ()
+    voided_by: tuple[str, ...] = ()
+    waived: Waived | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule of a check: id, title, and the pure function that judges it (zero, one or several findings)."""
+
+    id: str
+    title: str
+    judge: Callable[[Evidence], Iterable[Finding]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One question's rules. Registered through the entry-point group `auditor.checks`; `api` is this interface's
+    version.
+
+    `question` is one upper-case letter that starts its rule ids; `pages` the package folder that holds `<id>.md`.
+    """
+
+    question: str
+    title: str
+    rules: tuple[Rule, ...]
+    pages: str = "checks/rules"
+    api: int = 1
+
+
+# -------------------------------------------------------------------------------------------------------------- report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionResult:
+    """One question's verdict and the findings that decided it; `asked` False where the profile or --only left it
+    out.
+    """
+
+    question: str
+    title: str
+    status: Status
+    asked: bool = True
+    decided_by: tuple[str, ...] = ()
+    headline: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The whole result. One verdict function made it; every format and the exit code read it."""
+
+    schema_version: int
+    tool_version: str
+    name: str
+    date: str
+    verdict: Verdict
+    verdict_line: str
+    exit_code: int
+    questions: tuple[QuestionResult, ...]
+    findings: tuple[Finding, ...]
+    evidence: Evidence
+    unused_waivers: tuple[str, ...] = ()
+    expired_waivers: tuple[str, ...] = ()
+    interrupted: str | None = None

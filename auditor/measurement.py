@@ -1,0 +1,248 @@
+"""What was planned, sent and seen: loads, requests, server snapshots, served facts. Frozen plain data.
+
+All times are seconds, all rates per second, all shares 0..1. None means "not observed", never 0.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+__all__ = [
+    "ClientHealth",
+    "Histogram",
+    "Load",
+    "Measurement",
+    "MetricsPage",
+    "Plan",
+    "PlanNote",
+    "Purpose",
+    "Sample",
+    "Served",
+    "Shape",
+    "Snapshot",
+]
+
+Purpose = Literal["cold", "slo", "prefill", "decode"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """One request to send: class, prompt and output tokens. `prefix` numbers the shared prefix it starts with."""
+
+    cls: str
+    prompt_tokens: int
+    output_tokens: int
+    prefix: int | None = None
+    prefix_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """One synthetic workload at one operating point: `shapes` measured requests, closed loop at `concurrency`.
+
+    `warmup` shapes are sent first and never judged. `prompt_tokens` and `context` describe ladder steps (one prompt
+    length, or batch `concurrency` at one context); None for the traffic mix.
+    """
+
+    id: str
+    purpose: Purpose
+    concurrency: int
+    shapes: tuple[Shape, ...]
+    warmup: tuple[Shape, ...] = ()
+    prompt_tokens: int | None = None
+    context: int | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanNote:
+    """What the plan cannot do within the budget, known before anything is sent. `rules` are the rules concerned."""
+
+    message: str
+    rules: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The loads in the order in which they run, and what they cost at most."""
+
+    loads: tuple[Load, ...]
+    requests: int
+    tokens: int
+    seconds: float
+    notes: tuple[PlanNote, ...] = ()
+    seed: int = 0
+
+
+# -------------------------------------------------------------------------------------------------------- measurements
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One request as the client saw it. `start` counts from the start of its load; the rest from its own t0.
+
+    t0 is when the request's last byte was handed to the socket, after connecting (`connect` apart). `arrivals` are the
+    arrival times of events that stand for generated tokens; `ttft` is the first of them, `e2e` the last. `error` is
+    None for a good request, else one word: connect, tls, timeout, stalled, cut_off, in_stream, http_4xx, http_429,
+    http_5xx, protocol, not_streamed, cancelled. `rate_limited` marks a 429 that a gateway sent (rate-limit headers),
+    not an engine's own refusal. `estimated` says that output_tokens was counted from events because the server sent no
+    usage.
+    """
+
+    load: str
+    index: int
+    cls: str
+    start: float
+    asked_prompt_tokens: int
+    asked_output_tokens: int
+    connect: float | None = None
+    ttft: float | None = None
+    first_answer: float | None = None
+    e2e: float | None = None
+    closed: float | None = None
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_tokens: int | None = None
+    first_tokens: int = 1
+    estimated: bool = False
+    arrivals: tuple[float, ...] = ()
+    status: int | None = None
+    error: str | None = None
+    detail: str | None = None
+    rate_limited: bool = False
+    retry_after: float | None = None
+    finish_reason: str | None = None
+    server_id: str | None = None
+    worker: int = 0
+
+    @property
+    def good(self) -> bool:
+        """True if the request ended as it should."""
+        return self.error is None
+
+    @property
+    def tpot(self) -> float | None:
+        """Seconds per output token after the first event; None for a one-token reply."""
+        if self.ttft is None or self.e2e is None or self.output_tokens is None:
+            return None
+        rest = self.output_tokens - self.first_tokens
+        return (self.e2e - self.ttft) / rest if rest > 0 and len(self.arrivals) > 1 else None
+
+    @property
+    def tps(self) -> float | None:
+        """Decode tokens per second of this stream, 1 / TPOT."""
+        tpot = self.tpot
+        return 1 / tpot if tpot else None
+
+    @property
+    def largest_gap(self) -> float | None:
+        """The longest wait between two consecutive events, seconds."""
+        return max((b - a for a, b in zip(self.arrivals, self.arrivals[1:], strict=False)), default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Histogram:
+    """A Prometheus histogram summed over its series: cumulative `buckets` as (upper bound, count) pairs."""
+
+    sum: float
+    count: float
+    buckets: tuple[tuple[float, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """The server's metrics at one moment (`at` seconds from the start of its load), by concept.
+
+    `values` holds gauges and counters by concept (running, waiting, kv_usage, preemptions, prompt_tokens,
+    generation_tokens, requests, refusals, prefix_hits, prefix_queries, spec_accepted, spec_drafts ...), counters
+    summed and usage shares maximised over series and replicas; `histograms` ttft, tpot, e2e, queue_time, prompt_len,
+    output_len. A concept absent from the page is absent here.
+    """
+
+    at: float
+    phase: Literal["before", "during", "after"]
+    values: Mapping[str, float] = field(default_factory=dict)
+    histograms: Mapping[str, Histogram] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientHealth:
+    """How the client itself did: event-loop lag (s), the highest number in flight, its CPU share, bytes received."""
+
+    loop_lag_p99: float | None = None
+    loop_lag_max: float | None = None
+    peak_inflight: int = 0
+    cpu_share: float | None = None
+    clock: str = "loop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What one load gave. `started` is seconds from the start of the probe; `stopped` says why it ended early."""
+
+    load: Load
+    samples: tuple[Sample, ...]
+    warmup: tuple[Sample, ...] = ()
+    started: float = 0.0
+    duration: float = 0.0
+    snapshots: tuple[Snapshot, ...] = ()
+    client: ClientHealth = field(default_factory=ClientHealth)
+    stopped: str | None = None
+
+
+# -------------------------------------------------------------------------------------------------------------- served
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsPage:
+    """One metrics page: its address, every sample name with its type, the histogram bounds by family name."""
+
+    url: str
+    types: Mapping[str, str]
+    buckets: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    exporter: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """What the endpoint itself says and does. `sources` tells where each field was read ("/version", "/props" ...)."""
+
+    engine: str
+    api: Literal["chat", "completions"]
+    model: str | None = None
+    engine_version: str | None = None
+    max_model_len: int | None = None
+    kv_tokens: int | None = None
+    kv_blocks: int | None = None
+    kv_max_concurrency: float | None = None
+    block_size: int | None = None
+    dtype: str | None = None
+    kv_cache_dtype: str | None = None
+    quantization: str | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    queue_limit: int | None = None
+    gpu_memory_utilization: float | None = None
+    mem_fraction_static: float | None = None
+    tensor_parallel: int | None = None
+    pipeline_parallel: int | None = None
+    data_parallel: int | None = None
+    attention_backend: str | None = None
+    speculative: str | None = None
+    disaggregated: bool | None = None
+    enforce_eager: bool | None = None
+    prefix_caching: bool | None = None
+    replicas: int | None = None
+    streaming: bool | None = None
+    usage: bool | None = None
+    min_tokens: bool | None = None
+    ignore_eos: bool | None = None
+    max_tokens_field: str = "max_tokens"
+    tokenize: bool = False
+    cached_tokens: bool = False
+    round_trip: float | None = None
+    tokens_per_word: float | None = None
+    template_tokens: int = 0
+    pages: tuple[MetricsPage, ...] = ()
+    sources: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()

@@ -1,0 +1,188 @@
+"""The deployment profile as the rest of the program sees it: validated, units applied, `auto` kept as written.
+
+All durations are seconds, all rates per second, all shares 0..1. `loading` builds these objects; nothing here parses.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from auditor.units import DURATION, RATE, SHARE, TOKENS
+
+__all__ = [
+    "Auto",
+    "Budget",
+    "Deployment",
+    "Endpoint",
+    "Lengths",
+    "Monitoring",
+    "Probe",
+    "Profile",
+    "SharedPrefix",
+    "Slo",
+    "Traffic",
+    "TrafficClass",
+    "Waiver",
+]
+
+EngineName = Literal["auto", "vllm", "sglang", "llamacpp", "trtllm", "generic"]
+Auto = Literal["auto"]
+Duration = Annotated[float, DURATION]
+Rate = Annotated[float, RATE]
+Share = Annotated[float, SHARE]
+Tokens = Annotated[int, TOKENS]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """Where the service answers. `url: emulator` starts the embedded emulator of `deployment`."""
+
+    url: str
+    engine: EngineName = "auto"
+    model: str = "auto"
+    api: Literal["auto", "chat", "completions"] = "auto"
+    api_key_env: str | None = None
+    metrics: str | tuple[str, ...] | None = "auto"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    verify_tls: bool = True
+    extra_body: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """What is declared about the model, the hardware and the engine's settings. `count` is devices per replica."""
+
+    model: str | None = None
+    accelerator: str | None = None
+    count: int = 1
+    replicas: int = 1
+    tensor_parallel: int | None = None
+    pipeline_parallel: int | None = None
+    data_parallel: int | None = None
+    expert_parallel: int | None = None
+    quantization: str | None = None
+    kv_cache_dtype: str | None = None
+    engine_version: str | None = None
+    max_model_len: Tokens | Auto | None = None
+    max_num_seqs: int | Auto | None = None
+    max_num_batched_tokens: Tokens | Auto | None = None
+    gpu_memory_utilization: float | None = None
+    mem_fraction_static: float | None = None
+    block_size: int | Auto | None = None
+    enforce_eager: bool | None = None
+    speculative: Mapping[str, Any] | str | None = None
+    disaggregated: bool | None = None
+    price_per_hour: float | None = None
+    launch: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lengths:
+    """A length distribution in tokens by percentile; `max` bounds the tail."""
+
+    p50: Tokens
+    p95: Tokens | None = None
+    p99: Tokens | None = None
+    max: Tokens | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedPrefix:
+    """A prefix that requests of a class share: its tokens, the share of requests that carry one, how many differ."""
+
+    tokens: Tokens
+    share: Share = 1.0
+    distinct: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrafficClass:
+    """One kind of request and its share of all requests."""
+
+    name: str
+    share: Share = 1.0
+    prompt_tokens: Lengths
+    output_tokens: Lengths
+    shared_prefix: SharedPrefix | None = None
+    images: Mapping[str, Any] | None = None
+    turns: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """The load the service must carry. Exactly one of `target_concurrency` (requests in flight) and `request_rate`."""
+
+    target_concurrency: int | None = None
+    request_rate: Rate | None = None
+    optimize_for: Literal["ttft", "tps", "cost"] | None = None
+    classes: tuple[TrafficClass, ...] = ()
+    log: str | None = None
+    prompts: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slo:
+    """Service-level objectives. Keys of the mappings are percentiles ("p95"); `tps` is a floor, the others ceilings."""
+
+    ttft: Mapping[str, Duration] | None = None
+    first_answer: Mapping[str, Duration] | None = None
+    tps: Mapping[str, Rate] | None = None
+    e2e: Mapping[str, Duration] | None = None
+    error_rate: Share | None = None
+    classes: Mapping[str, "Slo"] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What the probe may spend on the endpoint in all, whichever ends first."""
+
+    duration: Duration = 600.0
+    requests: int = 2000
+    tokens: Tokens = 4_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """How to measure. An endpoint that is not loopback is loaded only with `allow_load: true`."""
+
+    budget: Budget = field(default_factory=Budget)
+    confidence: float = 0.95
+    seed: int = 0
+    allow_load: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Monitoring:
+    """What watches the service: dashboards and alert rules (globs, relative to the profile), exporters, Prometheus."""
+
+    required: bool = True
+    exporters: tuple[str, ...] = ()
+    prometheus: str | None = None
+    grafana: str | None = None
+    dashboards: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiver:
+    """A rule that is known to fail, with a reason and the last day (ISO date) on which this is accepted."""
+
+    rule: str
+    reason: str
+    expires: str
+    owner: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """One deployment to be audited."""
+
+    version: int
+    name: str
+    endpoint: Endpoint
+    deployment: Deployment = field(default_factory=Deployment)
+    traffic: Traffic = field(default_factory=Traffic)
+    slo: Slo = field(default_factory=Slo)
+    probe: Probe = field(default_factory=Probe)
+    monitoring: Monitoring = field(default_factory=Monitoring)
+    waivers: tuple[Waiver, ...] = ()

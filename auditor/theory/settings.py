@@ -1,0 +1,47 @@
+"""The explicit values that theory takes. `engines` resolves profile, launch flags, served facts and defaults into
+them.
+"""
+
+from dataclasses import dataclass
+
+__all__ = ["Settings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """One engine instance (replica). None means: the engine has no such setting, or it is unknown.
+
+    `weight_bits` and `kv_bytes` are per element (kv_bytes 1 for fp8, 34/32 for q8_0). `memory_fraction` is
+    gpu_memory_utilization (vLLM), mem_fraction_static (SGLang) or free_gpu_memory_fraction (TensorRT-LLM).
+    `kv_pool_bytes` and `kv_pool_tokens` are pools that a flag fixes outright. `slots`, `ubatch`, `kv_unified` and
+    `full_swa_cache` are llama.cpp's (-np, -ub, --kv-unified, --swa-full); its `max_model_len` is the context per slot.
+    `block_size_declared` tells whether the user chose it.
+    """
+
+    engine: str
+    engine_version: str | None = None
+    devices: int = 1
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    data_parallel: int = 1
+    expert_parallel: int = 1
+    compute_dtype: str = "bf16"
+    weight_bits: float = 16.0
+    quantization: str | None = None
+    kv_bytes: float = 2.0
+    kv_cache_dtype: str = "auto"
+    block_size: int | None = None
+    max_model_len: int | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    memory_fraction: float | None = None
+    kv_pool_bytes: int | None = None
+    kv_pool_tokens: int | None = None
+    enforce_eager: bool = False
+    hybrid_kv_manager: bool = True
+    speculative_tokens: int = 0
+    slots: int | None = None
+    ubatch: int | None = None
+    kv_unified: bool = False
+    full_swa_cache: bool = False
+    swa_full_tokens_ratio: float = 0.8
