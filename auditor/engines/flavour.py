@@ -38,9 +38,9 @@ class Flavour:
 
     `commands` are the words that a launch line of this engine contains ("vllm serve"); `info_paths` the GETs that
     discovery sends (relative to the server root); `recognise` says whether their replies come from this engine;
-    `read_served` turns them into fields of `Served` and the path that told each; `defaults` gives the explicit values of
-    fields of `Settings` that a version of the engine uses on a device when no flag says otherwise; `metrics_paths` are
-    tried in order for the metrics page; `prefix` starts its metric names.
+    `read_served` turns them into fields of `Served` and the path that told each; `defaults` gives the explicit values
+    of fields of `Settings` that a version of the engine uses on a device when no flag says otherwise; `metrics_paths`
+    are tried in order for the metrics page; `prefix` starts its metric names.
     """
 
     name: str
