@@ -1,0 +1,304 @@
+"""What to send: which loads, how many requests each deciding rule needs, and what the budget cannot decide.
+
+Pure: the same profile, served facts and seed give the same plan, down to each request's lengths. Loads for the SLOs
+come first, ladders after, so that a short budget costs explanation before it costs a verdict.
+"""
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from auditor.measurement import Load, Plan, PlanNote, Sample, Served, Shape
+from auditor.profile import Budget, Lengths, Profile, Slo, TrafficClass
+from auditor.theory.shape import Curve, at, curve
+from auditor.theory.statistics import needed
+
+__all__ = ["Demand", "Pace", "concurrency", "demands", "make_plan", "stop_rule", "without_loads"]
+
+PREFILL_LENGTHS = (32, 256, 1024, 4096, 16384, 65536)
+PREFILL_REPEATS = 5
+DECODE_TOKENS = 48
+MISSES_PLANNED = 2  # requests over an SLO that the planned n still lets pass
+STEADY_TURNOVERS = 5  # completions per slot that a steady window needs
+SLO_SHARE = 0.75  # of the budget, at most; the rest is for the ladders
+SLO_OF = {
+    "W110": "slo.ttft",
+    "W111": "slo.tps",
+    "W112": "slo.e2e",
+    "W113": "slo.error_rate",
+    "W114": "slo.first_answer",
+}
+HOPELESS = 20  # requests in a row that may fail before a load is given up
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast the service is expected to be: seconds per prompt token (alone) and per decode step at the target."""
+
+    per_prompt_token: float
+    per_step: float
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What one SLO needs: the rule, the class (None: all), the percentile as a share, and the fewest requests to
+    pass.
+    """
+
+    rule: str
+    cls: str | None
+    quantile: float
+    least: int
+    wanted: int
+
+
+def make_plan(profile: Profile, served: Served | None = None, pace: Pace | None = None) -> Plan:
+    """Plan the probe of `profile` against an endpoint that serves `served`. Sends nothing."""
+    budget = profile.probe.budget
+    if not profile.traffic.classes:
+        note = PlanNote("traffic.classes is missing: the traffic cannot be imitated", ("W110", "W111", "W112", "W113"))
+        return Plan(loads=(), requests=0, tokens=0, seconds=0.0, notes=(note,), seed=profile.probe.seed)
+    limit = served.max_model_len if served else None
+    slots = concurrency(profile, pace)
+    slo, notes = _slo_load(profile, slots, limit)
+    loads: list[Load] = [_cold_load(profile, limit), slo]
+    spent_requests, spent_tokens = _cost(loads)
+    for ladder in (*_prefill_ladder(profile, limit), *_decode_ladder(profile, slots, limit)):
+        requests, tokens = _cost([ladder])
+        if spent_requests + requests > budget.requests or spent_tokens + tokens > budget.tokens:
+            notes.append(PlanNote(f"{ladder.id} left out: the budget has no room for it", ("H202", "H203")))
+            continue
+        loads.append(ladder)
+        spent_requests, spent_tokens = spent_requests + requests, spent_tokens + tokens
+    seconds = sum(_seconds(load, pace) for load in loads) if pace else 0.0
+    if seconds > budget.duration:
+        message = f"about {seconds:.0f} s of load are planned and {budget.duration:.0f} s allowed: the last will be cut"
+        notes.append(PlanNote(message))
+    return Plan(
+        loads=tuple(loads),
+        requests=spent_requests,
+        tokens=spent_tokens,
+        seconds=min(seconds, budget.duration),
+        notes=tuple(notes),
+        seed=profile.probe.seed,
+    )
+
+
+def concurrency(profile: Profile, pace: Pace | None = None) -> int:
+    """Requests in flight at the target load.
+
+    A declared request rate becomes a concurrency by Little's law, L = rate x time in system, with the time expected at
+    `pace`, else the declared E2E ceiling, else one second.
+    """
+    traffic = profile.traffic
+    if traffic.target_concurrency:
+        return traffic.target_concurrency
+    if not traffic.request_rate:
+        return 1
+    prompt = sum(c.share * c.prompt_tokens.p50 for c in traffic.classes)
+    output = sum(c.share * c.output_tokens.p50 for c in traffic.classes)
+    ceiling = min((profile.slo.e2e or {}).values(), default=1.0)
+    stay = pace.per_prompt_token * prompt + pace.per_step * output if pace else ceiling
+    return max(1, math.ceil(traffic.request_rate * stay))
+
+
+def demands(profile: Profile) -> tuple[Demand, ...]:
+    """What every SLO of the profile needs to be decided at the profile's confidence."""
+    found: list[Demand] = []
+    for cls, slo in ((None, profile.slo), *profile.slo.classes.items()):
+        found.extend(_demands_of(slo, cls, profile.probe.confidence))
+    return tuple(found)
+
+
+def _demands_of(slo: Slo, cls: str | None, confidence: float) -> Iterator[Demand]:
+    ceilings = (("W110", slo.ttft), ("W112", slo.e2e), ("W114", slo.first_answer))
+    for rule, limits in ceilings:
+        for name in limits or {}:
+            yield _demand(rule, cls, _share(name), confidence)
+    for name in slo.tps or {}:
+        yield _demand("W111", cls, 1 - _share(name), confidence)
+    if slo.error_rate:
+        yield _demand("W113", cls, 1 - slo.error_rate, confidence)
+
+
+def _demand(rule: str, cls: str | None, quantile: float, confidence: float) -> Demand:
+    return Demand(rule, cls, quantile, needed(quantile, confidence), needed(quantile, confidence, bad=MISSES_PLANNED))
+
+
+def _share(percentile: str) -> float:
+    """The share that a percentile's name stands for: p95 is 0.95, p99.9 is 0.999, p05 is 0.05."""
+    return float(percentile.removeprefix("p")) / 100
+
+
+def _slo_load(profile: Profile, slots: int, limit: int | None) -> tuple[Load, list[PlanNote]]:
+    """The traffic mix at the target concurrency, with as many requests as the SLOs want and the budget allows."""
+    classes, budget = profile.traffic.classes, profile.probe.budget
+    shares = {c.name: c.share for c in classes}
+    wants = [(d, math.ceil(d.least / shares.get(d.cls or "", 1.0))) for d in demands(profile)]
+    best = [math.ceil(d.wanted / shares.get(d.cls or "", 1.0)) for d, _ in wants]
+    wanted = max([STEADY_TURNOVERS * slots, *best])
+    warmup = max(slots, 3)
+    count = max(1, min(wanted, _affordable(classes, budget, limit, warmup)))
+    notes = [
+        PlanNote(
+            f"{_called(demand)} needs {least} requests to pass and the budget allows {count}: "
+            f"raise probe.budget or lower the percentile",
+            (demand.rule,),
+        )
+        for demand, least in wants
+        if least > count
+    ]
+    if count < STEADY_TURNOVERS * slots:
+        steady = STEADY_TURNOVERS * slots
+        message = f"a steady state at {slots} in flight takes {steady} requests and the budget allows {count}"
+        notes.append(PlanNote(message, ("T509",)))
+    load = Load(
+        id="slo",
+        purpose="slo",
+        concurrency=min(slots, count),
+        shapes=tuple(_mix(classes, count, limit, random.Random(f"{profile.probe.seed}/slo"))),
+        warmup=tuple(_mix(classes, warmup, limit, random.Random(f"{profile.probe.seed}/warmup"))),
+        why=f"the traffic classes at {slots} in flight",
+    )
+    return load, notes
+
+
+def _called(demand: Demand) -> str:
+    return SLO_OF[demand.rule] + (f" of class {demand.cls}" if demand.cls else "") + f" at {demand.quantile:.4g}"
+
+
+def _affordable(classes: Sequence[TrafficClass], budget: Budget, limit: int | None, warmup: int) -> int:
+    """Requests of the mix within the SLO load's part of the budget, warm-up taken off."""
+    sample = list(_mix(classes, 200, limit, random.Random(0)))
+    mean = sum(s.prompt_tokens + s.output_tokens for s in sample) / len(sample)
+    return min(math.floor(SLO_SHARE * budget.requests), math.floor(SLO_SHARE * budget.tokens / mean)) - warmup
+
+
+def _mix(classes: Sequence[TrafficClass], count: int, limit: int | None, rng: random.Random) -> Iterator[Shape]:
+    """`count` requests in random order whose class counts and length quantiles are spread evenly, not drawn."""
+    shapes: list[Shape] = []
+    for cls, number in zip(classes, _apportion([c.share for c in classes], count), strict=True):
+        prompts, outputs = _spread(cls.prompt_tokens, number, rng), _spread(cls.output_tokens, number, rng)
+        prefixed = _prefixes(cls, number, rng)
+        for prompt, output, prefix in zip(prompts, outputs, prefixed, strict=True):
+            shapes.append(_clamped(cls, prompt, output, prefix, limit))
+    rng.shuffle(shapes)
+    yield from shapes
+
+
+def _apportion(shares: Sequence[float], count: int) -> list[int]:
+    """Largest remainders: whole numbers in proportion to `shares` that sum to `count`."""
+    exact = [share / sum(shares) * count for share in shares]
+    whole = [math.floor(x) for x in exact]
+    for index in sorted(range(len(exact)), key=lambda i: whole[i] - exact[i])[: count - sum(whole)]:
+        whole[index] += 1
+    return whole
+
+
+def _spread(lengths: Lengths, count: int, rng: random.Random) -> list[int]:
+    """`count` lengths at evenly spaced quantiles with a random offset in each stratum, shuffled."""
+    points = _curve(lengths)
+    values = [max(1, at(points, (i + rng.random()) / count)) for i in range(count)]
+    rng.shuffle(values)
+    return values
+
+
+def _curve(lengths: Lengths) -> Curve:
+    return curve(lengths.p50, lengths.p95, lengths.p99, lengths.max)
+
+
+def _prefixes(cls: TrafficClass, count: int, rng: random.Random) -> list[int | None]:
+    shared = cls.shared_prefix
+    if not shared:
+        return [None] * count
+    with_prefix = round(shared.share * count)
+    numbers: list[int | None] = [i % shared.distinct for i in range(with_prefix)]
+    numbers += [None] * (count - with_prefix)
+    rng.shuffle(numbers)
+    return numbers
+
+
+def _clamped(cls: TrafficClass, prompt: int, output: int, prefix: int | None, limit: int | None) -> Shape:
+    """A shape that the context holds: lengths beyond it are cut (rule W106 reports them), the reply first."""
+    if limit:
+        prompt = max(1, min(prompt, limit - 2))
+        output = max(1, min(output, limit - prompt - 1))
+    tokens = min(cls.shared_prefix.tokens, prompt) if cls.shared_prefix and prefix is not None else 0
+    return Shape(cls=cls.name, prompt_tokens=prompt, output_tokens=output, prefix=prefix, prefix_tokens=tokens)
+
+
+def _cold_load(profile: Profile, limit: int | None) -> Load:
+    """One request of the main class's median before anything else: the cold first token, kept apart."""
+    main = max(profile.traffic.classes, key=lambda c: c.share)
+    shape = _clamped(main, main.prompt_tokens.p50, min(16, main.output_tokens.p50), None, limit)
+    return Load(id="cold", purpose="cold", concurrency=1, shapes=(shape,), why="the first request after start-up")
+
+
+def _prefill_ladder(profile: Profile, limit: int | None) -> Iterator[Load]:
+    """TTFT over prompt length, one request at a time, one token out."""
+    longest = max(_longest(c.prompt_tokens) for c in profile.traffic.classes)
+    top = min(longest, limit - 2) if limit else longest
+    lengths = sorted({n for n in PREFILL_LENGTHS if n < top} | {top})
+    for length in lengths[-5:]:
+        shape = Shape(cls="ladder", prompt_tokens=length, output_tokens=1)
+        yield Load(
+            id=f"prefill-{length}",
+            purpose="prefill",
+            concurrency=1,
+            shapes=(shape,) * PREFILL_REPEATS,
+            prompt_tokens=length,
+            why="TTFT over prompt length",
+        )
+
+
+def _longest(lengths: Lengths) -> int:
+    return lengths.p95 or lengths.p50
+
+
+def _decode_ladder(profile: Profile, slots: int, limit: int | None) -> Iterator[Load]:
+    """TPOT over batch size at a short and a long context, every stream decoding at once."""
+    longest = max(_longest(c.prompt_tokens) for c in profile.traffic.classes)
+    far = max(16, min(longest, limit - DECODE_TOKENS - 2) if limit else longest)
+    near = max(16, far // 8)
+    batches = [1, *sorted({max(2, round(slots * f)) for f in (0.125, 0.5, 1.0)} - {1})] if slots > 1 else [1]
+    for batch in batches:
+        for context in sorted({near, far}):
+            shape = Shape(cls="ladder", prompt_tokens=context, output_tokens=DECODE_TOKENS)
+            yield Load(
+                id=f"decode-{batch}x{context}",
+                purpose="decode",
+                concurrency=batch,
+                shapes=(shape,) * batch,
+                context=context,
+                why="TPOT over batch and context",
+            )
+
+
+def _cost(loads: Sequence[Load]) -> tuple[int, int]:
+    shapes = [s for load in loads for s in (*load.warmup, *load.shapes)]
+    return len(shapes), sum(s.prompt_tokens + s.output_tokens for s in shapes)
+
+
+def _seconds(load: Load, pace: Pace) -> float:
+    """Time of a load at `pace`: every slot works off its share of the requests."""
+    work = sum(
+        s.prompt_tokens * pace.per_prompt_token + s.output_tokens * pace.per_step for s in (*load.warmup, *load.shapes)
+    )
+    return work / load.concurrency
+
+
+def stop_rule(load: Load, samples: Sequence[Sample], elapsed: float, budget: Budget) -> str | None:
+    """Why `load` should end now, or None. `elapsed` is the time spent on the endpoint in all, seconds."""
+    if elapsed > budget.duration:
+        return f"the time budget of {budget.duration:.0f} s is spent"
+    latest = samples[-max(HOPELESS, load.concurrency) :]
+    if len(latest) >= max(HOPELESS, load.concurrency) and not any(s.good for s in latest):
+        return f"the last {len(latest)} requests all failed ({latest[-1].error})"
+    return None
+
+
+def without_loads(plan: Plan, reason: str) -> Plan:
+    """The plan of an endpoint that must not be loaded: nothing is sent, and the reason is a note."""
+    note = PlanNote(reason, ("W110", "W111", "W112", "W113"))
+    return replace(plan, loads=(), requests=0, tokens=0, seconds=0.0, notes=(*plan.notes, note))

@@ -1,0 +1,178 @@
+"""What the plan sends, against numbers worked by hand (n tables: k = 0 -> ceil(ln(1-c)/ln p))."""
+
+from collections import Counter
+
+import pytest
+
+from auditor.measurement import Load, Sample, Served, Shape
+from auditor.plan import Pace, concurrency, demands, make_plan, stop_rule, without_loads
+from auditor.profile import (
+    Budget,
+    Endpoint,
+    Lengths,
+    Probe,
+    Profile,
+    SharedPrefix,
+    Slo,
+    Traffic,
+    TrafficClass,
+)
+
+
+def profile(**changes: object) -> Profile:
+    """Two classes 0.75/0.25 at 8 in flight, p95 TTFT and 1 % errors."""
+    base: dict[str, object] = {
+        "version": 1,
+        "name": "t",
+        "endpoint": Endpoint(url="http://127.0.0.1:1/v1"),
+        "traffic": Traffic(
+            target_concurrency=8,
+            classes=(
+                TrafficClass(
+                    name="a", share=0.75, prompt_tokens=Lengths(p50=100, p95=200), output_tokens=Lengths(p50=50)
+                ),
+                TrafficClass(name="b", share=0.25, prompt_tokens=Lengths(p50=1000), output_tokens=Lengths(p50=20)),
+            ),
+        ),
+        "slo": Slo(ttft={"p95": 1.0}, error_rate=0.01),
+        "probe": Probe(budget=Budget(duration=600, requests=2000, tokens=4_000_000)),
+    }
+    return Profile(**(base | changes))  # type: ignore[arg-type]
+
+
+def load_named(plan_loads: tuple[Load, ...], name: str) -> Load:
+    return next(load for load in plan_loads if load.id == name)
+
+
+def test_requests_come_from_the_rule_that_needs_most() -> None:
+    # error rate 1 % at 0.95 with two misses allowed needs 628 requests; p95 needs 124
+    slo = load_named(make_plan(profile()).loads, "slo")
+    assert len(slo.shapes) == 628
+    assert slo.concurrency == 8
+    assert len(slo.warmup) == 8
+
+
+def test_a_class_slo_needs_its_share_of_the_mix() -> None:
+    wanted = Slo(classes={"b": Slo(ttft={"p95": 1.0})})
+    slo = load_named(make_plan(profile(slo=wanted)).loads, "slo")
+    assert len(slo.shapes) == 124 * 4
+    assert Counter(s.cls for s in slo.shapes) == {"a": 372, "b": 124}
+
+
+@pytest.mark.parametrize(
+    ("slo", "least"),
+    [
+        (Slo(ttft={"p95": 1.0}), 59),
+        (Slo(e2e={"p99": 1.0}), 299),
+        (Slo(tps={"p05": 20.0}), 59),
+        (Slo(tps={"p50": 20.0}), 5),
+        (Slo(error_rate=0.1), 29),
+    ],
+)
+def test_least_requests_to_pass(slo: Slo, least: int) -> None:
+    assert [d.least for d in demands(profile(slo=slo))] == [least]
+
+
+def test_what_the_budget_cannot_decide_is_said_before_sending() -> None:
+    small = Probe(budget=Budget(duration=600, requests=100, tokens=4_000_000))
+    plan = make_plan(profile(probe=small))
+    slo = load_named(plan.loads, "slo")
+    assert len(slo.shapes) == 75 - 8  # three quarters of the budget, warm-up taken off
+    [note] = [n for n in plan.notes if "slo.error_rate" in n.message]
+    assert note.rules == ("W113",)
+    assert "needs 299 requests to pass and the budget allows 67" in note.message
+    assert plan.requests <= 100
+
+
+def test_tokens_of_the_plan_stay_within_the_budget() -> None:
+    small = Probe(budget=Budget(duration=600, requests=2000, tokens=60_000))
+    plan = make_plan(profile(probe=small))
+    assert plan.tokens <= 60_000
+    assert any("left out" in n.message for n in plan.notes)
+
+
+def test_lengths_follow_the_declared_percentiles() -> None:
+    slo = load_named(make_plan(profile()).loads, "slo")
+    prompts = sorted(s.prompt_tokens for s in slo.shapes if s.cls == "a")
+    assert abs(prompts[len(prompts) // 2] - 100) <= 2
+    assert abs(prompts[int(0.95 * len(prompts))] - 200) <= 4
+
+
+def test_the_same_seed_gives_the_same_plan_and_another_seed_another() -> None:
+    assert make_plan(profile()) == make_plan(profile())
+    other = make_plan(profile(probe=Probe(seed=1)))
+    assert load_named(other.loads, "slo").shapes != load_named(make_plan(profile()).loads, "slo").shapes
+
+
+def test_lengths_beyond_the_context_are_cut() -> None:
+    plan = make_plan(profile(), Served(engine="vllm", api="chat", max_model_len=128))
+    assert all(s.prompt_tokens + s.output_tokens < 128 for load in plan.loads for s in load.shapes)
+
+
+def test_shared_prefixes_are_dealt_by_share() -> None:
+    cls = TrafficClass(
+        name="rag",
+        prompt_tokens=Lengths(p50=1000),
+        output_tokens=Lengths(p50=10),
+        shared_prefix=SharedPrefix(tokens=400, share=0.5, distinct=2),
+    )
+    plan = make_plan(profile(traffic=Traffic(target_concurrency=4, classes=(cls,)), slo=Slo(ttft={"p95": 1.0})))
+    slo = load_named(plan.loads, "slo")
+    assert Counter(s.prefix for s in slo.shapes) == {0: 31, 1: 31, None: 62}
+    assert {s.prefix_tokens for s in slo.shapes} == {0, 400}
+
+
+def test_ladders_come_after_the_slo_load() -> None:
+    purposes = [load.purpose for load in make_plan(profile()).loads]
+    assert purposes[:2] == ["cold", "slo"]
+    assert set(purposes[2:]) == {"prefill", "decode"}
+
+
+def test_decode_ladder_covers_batches_at_two_contexts() -> None:
+    ladder = [load for load in make_plan(profile()).loads if load.purpose == "decode"]
+    assert {load.concurrency for load in ladder} == {1, 2, 4, 8}
+    contexts = {load.context for load in ladder}
+    assert len(contexts) == 2
+    assert max(c or 0 for c in contexts) >= 8 * min(c or 0 for c in contexts)
+
+
+def test_a_request_rate_becomes_a_concurrency_by_littles_law() -> None:
+    rate = Traffic(request_rate=5.0, classes=profile().traffic.classes)
+    # mean of medians: 325 prompt and 42.5 output tokens: 325 x 1 ms + 42.5 x 20 ms = 1.175 s; 5/s x 1.175 s = 5.9
+    assert concurrency(profile(traffic=rate), Pace(per_prompt_token=0.001, per_step=0.02)) == 6
+
+
+def test_more_load_than_time_is_said() -> None:
+    plan = make_plan(profile(), None, Pace(per_prompt_token=0.01, per_step=0.1))
+    assert any("s allowed" in n.message for n in plan.notes)
+    assert plan.seconds == 600
+
+
+def test_no_classes_no_load() -> None:
+    plan = make_plan(profile(traffic=Traffic(target_concurrency=8)))
+    assert plan.loads == ()
+    assert "traffic.classes" in plan.notes[0].message
+
+
+def test_an_endpoint_that_must_not_be_loaded_gets_nothing() -> None:
+    plan = without_loads(make_plan(profile()), "allow_load is not set")
+    assert plan.loads == ()
+    assert plan.requests == 0
+    assert plan.notes[-1].message == "allow_load is not set"
+
+
+def _samples(count: int, error: str | None) -> list[Sample]:
+    return [
+        Sample(load="slo", index=i, cls="a", start=0, asked_prompt_tokens=1, asked_output_tokens=1, error=error)
+        for i in range(count)
+    ]
+
+
+def test_stop_rule() -> None:
+    load = Load(id="slo", purpose="slo", concurrency=4, shapes=(Shape(cls="a", prompt_tokens=1, output_tokens=1),))
+    budget = Budget(duration=10)
+    assert stop_rule(load, _samples(100, None), 5, budget) is None
+    assert "time budget" in str(stop_rule(load, _samples(1, None), 11, budget))
+    assert stop_rule(load, _samples(19, "connect"), 5, budget) is None
+    assert "all failed (connect)" in str(stop_rule(load, _samples(20, "connect"), 5, budget))
+    assert stop_rule(load, [*_samples(20, "connect"), *_samples(1, None)], 5, budget) is None
