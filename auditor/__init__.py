@@ -1,0 +1,76 @@
+"""serving-audit: is this LLM deployment ready to serve?
+
+The names below are the public interface for checks and programs; `auditor.testing` helps to test a check. They are
+loaded when first used, so that `import auditor` costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from auditor.errors import AuditError, NothingMeasured, PreflightFailed, ProfileError, ToolError, UsageError
+    from auditor.evidence import (
+        Check,
+        Conflict,
+        Coverage,
+        CoverageItem,
+        Evidence,
+        Finding,
+        Location,
+        Number,
+        QuestionResult,
+        Report,
+        Rule,
+        Waived,
+    )
+    from auditor.measurement import ClientHealth, Histogram, Load, Measurement, MetricsPage, Plan, Sample, Served, Snapshot
+    from auditor.profile import Profile
+
+    __version__: str
+
+__all__ = [
+    "AuditError",
+    "Check",
+    "ClientHealth",
+    "Conflict",
+    "Coverage",
+    "CoverageItem",
+    "Evidence",
+    "Finding",
+    "Histogram",
+    "Load",
+    "Location",
+    "Measurement",
+    "MetricsPage",
+    "NothingMeasured",
+    "Number",
+    "Plan",
+    "PreflightFailed",
+    "Profile",
+    "ProfileError",
+    "QuestionResult",
+    "Report",
+    "Rule",
+    "Sample",
+    "Served",
+    "Snapshot",
+    "ToolError",
+    "UsageError",
+    "Waived",
+    "__version__",
+]
+
+_HOMES = ("auditor.evidence", "auditor.measurement", "auditor.profile", "auditor.errors")
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("serving-audit")
+    if name in __all__:
+        for home in _HOMES:
+            module = import_module(home)
+            if name in vars(module):
+                return vars(module)[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,59 @@
+"""The `audit` program: one line on stderr and the right exit code for everything that can go wrong."""
+
+import os
+import sys
+import traceback
+
+from auditor.cli.app import program
+from auditor.cli.exits import INTERRUPTED, NOT_MEASURED
+from auditor.errors import AuditError
+
+
+def _say(message: str) -> None:
+    try:
+        print(message, file=sys.stderr, flush=True)
+    except OSError:
+        pass
+
+
+def _stdout_is_gone() -> bool:
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False
+
+
+def _trace() -> bool:
+    wanted = bool(os.environ.get("AUDIT_TRACEBACK"))
+    if wanted:
+        traceback.print_exc()
+    return wanted
+
+
+def _unexpected(error: Exception) -> int:
+    if isinstance(error, BrokenPipeError) and _stdout_is_gone():
+        return NOT_MEASURED
+    if not _trace():
+        what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        _say(f"audit: internal error: {what} (set AUDIT_TRACEBACK=1 to see where; please report it)")
+    return NOT_MEASURED
+
+
+def main() -> None:
+    """Run the program and exit."""
+    try:
+        program(sys.argv[1:])
+    except AuditError as error:
+        _trace()
+        _say(f"audit: {error}")
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except Exception as error:
+        sys.exit(_unexpected(error))
+
+
+if __name__ == "__main__":
+    main()

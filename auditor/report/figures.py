@@ -1,0 +1,102 @@
+"""The measured numbers behind a report, summed up a load at a time. Pure; shared by all formats.
+
+Percentiles are nearest rank over all requests: a failed request counts as infinitely slow, so it is never left out.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from auditor.measurement import Load, Measurement, Sample, Snapshot
+
+__all__ = ["Figures", "figures", "prompt_and_output", "rank", "tokens_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """One load in numbers; seconds and tokens per second. An infinite latency (or a TPS of 0) is a failed request."""
+
+    load: str
+    purpose: str
+    concurrency: int
+    requests: int
+    failed: int
+    errors: Mapping[str, int]
+    ttft: Mapping[str, float]
+    tps: Mapping[str, float]
+    e2e: Mapping[str, float]
+    prompt_tokens: Mapping[str, float]
+    output_tokens: Mapping[str, float]
+    output_rate: float | None
+    peak_inflight: int
+    duration: float
+    stopped: str | None
+    server: Mapping[str, Mapping[str, float]]
+
+
+def rank(values: Sequence[float], quantile: float) -> float | None:
+    """The nearest-rank quantile, x_(ceil(q n)) of the ordered values; None without values."""
+    ordered = sorted(values)
+    return ordered[max(math.ceil(quantile * len(ordered)) - 1, 0)] if ordered else None
+
+
+def _quantiles(values: Sequence[float], names: Iterable[str]) -> dict[str, float]:
+    picked = {name: rank(values, int(name[1:]) / 100 if name != "max" else 1.0) for name in names}
+    return {name: value for name, value in picked.items() if value is not None}
+
+
+def _latencies(samples: Sequence[Sample], name: str) -> list[float]:
+    values = [getattr(s, name) if s.good else math.inf for s in samples]
+    return [v for v in values if v is not None]
+
+
+def _rates(samples: Sequence[Sample]) -> list[float]:
+    values = [s.tps if s.good else 0.0 for s in samples]
+    return [v for v in values if v is not None]
+
+
+def _counts(samples: Sequence[Sample], name: str) -> list[float]:
+    return [v for v in (getattr(s, name) for s in samples) if v is not None]
+
+
+def _server(snapshots: Sequence[Snapshot]) -> dict[str, dict[str, float]]:
+    names = sorted({name for snapshot in snapshots for name in snapshot.values})
+    seen = {name: [s.values[name] for s in snapshots if name in s.values] for name in names}
+    return {name: {"first": v[0], "last": v[-1], "max": max(v)} for name, v in seen.items()}
+
+
+def figures(measurement: Measurement) -> Figures:
+    """Sum up one load."""
+    samples, load = measurement.samples, measurement.load
+    tokens = sum(s.output_tokens or 0 for s in samples)
+    return Figures(
+        load=load.id,
+        purpose=load.purpose,
+        concurrency=load.concurrency,
+        requests=len(samples),
+        failed=sum(1 for s in samples if not s.good),
+        errors=dict(sorted(Counter(s.error for s in samples if s.error).items())),
+        ttft=_quantiles(_latencies(samples, "ttft"), ("p50", "p95", "p99", "max")),
+        tps=_quantiles(_rates(samples), ("p05", "p50")),
+        e2e=_quantiles(_latencies(samples, "e2e"), ("p50", "p95", "p99", "max")),
+        prompt_tokens=_quantiles(_counts(samples, "prompt_tokens"), ("p50", "p95", "max")),
+        output_tokens=_quantiles(_counts(samples, "output_tokens"), ("p50", "p95", "max")),
+        output_rate=tokens / measurement.duration if measurement.duration > 0 else None,
+        peak_inflight=measurement.client.peak_inflight,
+        duration=measurement.duration,
+        stopped=measurement.stopped,
+        server=_server(measurement.snapshots),
+    )
+
+
+def tokens_of(load: Load) -> int:
+    """Prompt and output tokens that a load asks for at most, warm-up included."""
+    return sum(shape.prompt_tokens + shape.output_tokens for shape in (*load.warmup, *load.shapes))
+
+
+def prompt_and_output(load: Load) -> tuple[int, int]:
+    """Median prompt and output tokens of a load's measured requests, by nearest rank; 0 without requests."""
+    prompts = rank([s.prompt_tokens for s in load.shapes], 0.5)
+    outputs = rank([s.output_tokens for s in load.shapes], 0.5)
+    return int(prompts or 0), int(outputs or 0)

@@ -1,0 +1,90 @@
+"""The report as JSON: everything in it, with provenance; requests summed up a load. Deterministic, pure ASCII.
+
+An infinite number (an unbounded interval, a failed request's latency) is the string "inf"; "not observed" is null.
+"""
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from auditor.evidence import Location, Report
+from auditor.measurement import Load, Measurement, MetricsPage
+from auditor.report.figures import figures, prompt_and_output, tokens_of
+
+__all__ = ["render"]
+
+_LIMIT = 20_000
+
+
+def _load(load: Load) -> dict[str, Any]:
+    prompt, output = prompt_and_output(load)
+    return {
+        "id": load.id,
+        "purpose": load.purpose,
+        "concurrency": load.concurrency,
+        "requests": len(load.shapes),
+        "warmup": len(load.warmup),
+        "median_prompt_tokens": prompt,
+        "median_output_tokens": output,
+        "tokens": tokens_of(load),
+        "why": load.why,
+    }
+
+
+def _measurement(measurement: Measurement) -> dict[str, Any]:
+    return {
+        **_fields(figures(measurement)),
+        "started": measurement.started,
+        "snapshots": len(measurement.snapshots),
+        "client": measurement.client,
+    }
+
+
+def _page(page: MetricsPage) -> dict[str, Any]:
+    return {"url": page.url, "exporter": page.exporter, "names": sorted(page.types)}
+
+
+_SPECIAL: tuple[tuple[type, Callable[[Any], Any]], ...] = (
+    (Load, _load),
+    (Measurement, _measurement),
+    (MetricsPage, _page),
+    (Location, str),
+)
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in fields(value)}
+
+
+def _number(value: float) -> float | str | None:
+    if math.isnan(value):
+        return None
+    return ("inf" if value > 0 else "-inf") if math.isinf(value) else value
+
+
+def _text(value: str) -> str:
+    return value if len(value) <= _LIMIT else f"{value[:_LIMIT]} ... ({len(value) - _LIMIT} more characters)"
+
+
+def _plain(value: Any) -> Any:
+    for kind, convert in _SPECIAL:
+        if isinstance(value, kind):
+            return _plain(convert(value))
+    if is_dataclass(value):
+        return {name: _plain(item) for name, item in _fields(value).items()}
+    if isinstance(value, Mapping):
+        return {_text(str(key)): _plain(value[key]) for key in sorted(value, key=str)}
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    if isinstance(value, bool) or value is None:
+        return value
+    return _number(value) if isinstance(value, int | float) else _text(str(value))
+
+
+def render(report: Report) -> str:
+    """The report as one JSON object, two-space indented, keys in the order of the data model."""
+    plain = _plain(report)
+    plain["evidence"]["candidates"] = [device.key for device in report.evidence.candidates]
+    return json.dumps(plain, indent=2, ensure_ascii=True, allow_nan=False) + "\n"

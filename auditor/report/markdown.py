@@ -1,0 +1,206 @@
+"""The report as markdown for a review: verdict, four questions, worst findings first; the rest folded away.
+
+Every string that is not ours is escaped: markup, mentions, issue numbers, links and formulas of a hostile server come
+out as the characters they are.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from auditor.evidence import Evidence, Finding, Report
+from auditor.measurement import Load
+from auditor.report import words
+from auditor.report.figures import Figures, figures, prompt_and_output, tokens_of
+
+__all__ = ["escape", "render"]
+
+_MARKUP = re.compile(r"([\\`*_{}\[\]|~$!])")
+_BREAK = "&#8203;"
+
+
+def escape(text: object, limit: int = 600) -> str:
+    """`text` cleaned to one line and escaped so that GitHub and GitLab show it as written and link nothing."""
+    flat = words.clean(text, limit).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    flat = _MARKUP.sub(r"\\\1", flat)
+    flat = flat.replace("://", ":&#47;&#47;").replace("www.", "www&#46;").replace("WWW.", "WWW&#46;")
+    return re.sub(r"([@#])(?=\w)(?<!&#)", r"\1" + _BREAK, flat)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    lines = ["| " + " | ".join(head) + " |", "|" + "|".join(["---"] * len(head)) + "|"]
+    return lines + ["| " + " | ".join(cell or " " for cell in row) + " |" for row in rows]
+
+
+def _folded(title: str, lines: Sequence[str]) -> list[str]:
+    if not lines:
+        return []
+    return ["", "<details>", f"<summary>{title}</summary>", "", *lines, "", "</details>"]
+
+
+# ------------------------------------------------------------------------------------------------------------ findings
+
+
+def _questions(report: Report) -> list[str]:
+    rows = [
+        (
+            escape(f"{q.question} {q.title}", 160),
+            words.QUESTION_WORDS[q.status] if q.asked else "not asked",
+            escape(q.headline, 300),
+        )
+        for q in report.questions
+    ]
+    return _table(("Question", "Verdict", "Why"), rows)
+
+
+def _facts(finding: Finding, confidence: float) -> Iterable[tuple[str, str]]:
+    if finding.measured:
+        yield finding.measured.provenance, escape(words.number(finding.measured, confidence))
+    if finding.required:
+        yield "required", escape(words.number(finding.required, confidence))
+    if finding.where:
+        yield "where", escape(finding.where)
+    yield "why", escape(finding.why)
+    if finding.missing:
+        yield "missing", escape(finding.missing)
+    if finding.voids:
+        yield "voids", escape(", ".join(finding.voids))
+    if finding.voided_by:
+        yield "voided by", escape(", ".join(finding.voided_by))
+    waiver = words.waiver(finding)
+    if waiver:
+        yield "waived", escape(waiver)
+
+
+def _card(finding: Finding, confidence: float) -> list[str]:
+    kind = "deciding" if finding.deciding else "advisory"
+    lines = ["", f"### {words.QUESTION_WORDS[finding.status]} {escape(words.heading(finding))}", ""]
+    lines += [f"- **{label}**: {text}" for label, text in _facts(finding, confidence)]
+    if finding.remedies:
+        lines += ["- **change**:", *(f"  - {escape(remedy)}" for remedy in finding.remedies)]
+    numbers = [f"  - {escape(words.number(item, confidence))}" for item in finding.numbers]
+    if numbers:
+        lines += ["- **numbers**:", *numbers]
+    return [*lines, f"- {kind}, {finding.severity} severity, {finding.confidence} confidence"]
+
+
+def _line(finding: Finding) -> str:
+    tail = f": {escape(finding.missing or finding.why, 300)}" if finding.status == "skip" or finding.why else ""
+    return f"- {escape(words.heading(finding))}{tail}"
+
+
+def _rest(report: Report) -> list[str]:
+    passed = [f for f in sorted(report.findings, key=words.sort_key) if f.status == "pass"]
+    skipped = words.skipped(report)
+    return [
+        *_folded(f"Passed ({len(passed)})", [_line(f) for f in passed]),
+        *_folded(f"Skipped ({len(skipped)})", [_line(f) for f in skipped]),
+    ]
+
+
+def _waivers(report: Report) -> list[str]:
+    lines = [f"- expired waiver: {escape(w)}" for w in report.expired_waivers]
+    lines += [f"- unused waiver: {escape(w)}" for w in report.unused_waivers]
+    return ["", *lines] if lines else []
+
+
+# ------------------------------------------------------------------------------------------- numbers, plan, environment
+
+
+def _seconds(values: Mapping[str, float], name: str) -> str:
+    value = values.get(name)
+    return "failed" if value == float("inf") else words.quantity(value, "s") if value is not None else ""
+
+
+def _load_row(item: Figures) -> Sequence[str]:
+    return (
+        escape(item.load, 60),
+        str(item.concurrency),
+        f"{item.requests} ({item.failed} failed)" if item.failed else str(item.requests),
+        _seconds(item.ttft, "p50"),
+        _seconds(item.ttft, "p95"),
+        words.quantity(item.tps["p05"], "tokens/s") if "p05" in item.tps else "",
+        words.quantity(item.tps["p50"], "tokens/s") if "p50" in item.tps else "",
+        _seconds(item.e2e, "p95"),
+        words.quantity(item.output_rate, "tokens/s") if item.output_rate is not None else "",
+        escape(item.stopped or "", 120),
+    )
+
+
+def _numbers(evidence: Evidence) -> list[str]:
+    if not evidence.measurements:
+        return []
+    head = (
+        "Load",
+        "In flight",
+        "Requests",
+        "TTFT p50",
+        "TTFT p95",
+        "TPS p05",
+        "TPS p50",
+        "E2E p95",
+        "Output in all",
+        "Stopped",
+    )
+    items = [figures(m) for m in evidence.measurements]
+    lines = _table(head, [_load_row(item) for item in items])
+    errors = [f"- {escape(i.load, 60)}: {escape(', '.join(f'{n} x {e}' for e, n in i.errors.items()))}" for i in items if i.errors]
+    return [*lines, *(["", "Failed requests:", "", *errors] if errors else [])]
+
+
+def _plan_row(load: Load) -> Sequence[str]:
+    prompt, output = prompt_and_output(load)
+    size = f"{prompt} / {output}"
+    return (
+        escape(load.id, 60),
+        load.purpose,
+        str(load.concurrency),
+        str(len(load.shapes)),
+        size,
+        f"{tokens_of(load):,}",
+        escape(load.why, 200),
+    )
+
+
+def _plan(evidence: Evidence) -> list[str]:
+    if evidence.plan is None:
+        return []
+    head = ("Load", "Purpose", "In flight", "Requests", "Median prompt / output", "Tokens", "Why")
+    lines = _table(head, [_plan_row(load) for load in evidence.plan.loads])
+    notes = [f"- {escape(note.message)} ({escape(', '.join(note.rules))})" for note in evidence.plan.notes]
+    return [*lines, *(["", *notes] if notes else [])]
+
+
+def _environment(report: Report) -> list[str]:
+    evidence, served = report.evidence, report.evidence.served
+    facts = [
+        ("audit", f"serving-audit {report.tool_version}, {report.date}, seed {evidence.profile.probe.seed}"),
+        ("endpoint", evidence.profile.endpoint.url),
+        ("engine", f"{served.engine} {served.engine_version or ''} ({served.api} API)" if served else None),
+        ("model", (served.model if served else None) or evidence.profile.deployment.model),
+        ("accelerator", f"{evidence.device.name} ({', '.join(evidence.device.sources)})" if evidence.device else None),
+    ]
+    facts += [("note", problem) for problem in evidence.problems]
+    facts += [("warning", warning) for warning in (served.warnings if served else ())]
+    lines = [f"- **{label}**: {escape(text)}" for label, text in facts if text]
+    settings = [
+        (escape(name, 60), escape(getattr(evidence.settings, name, None), 80), escape(source, 120))
+        for name, source in sorted(evidence.setting_sources.items())
+    ]
+    return [*lines, *(["", *_table(("Setting", "Value", "From"), settings)] if settings else [])]
+
+
+def render(report: Report) -> str:
+    """The report as GitHub-flavoured markdown; one screen first, the rest folded."""
+    confidence = report.evidence.profile.probe.confidence
+    lines = [f"# {escape(report.verdict_line)}", ""]
+    if report.interrupted:
+        lines += [f"Interrupted: {escape(report.interrupted)}", ""]
+    lines += [*_questions(report), "", f"{words.counts(report.findings)}."]
+    lines += _waivers(report)
+    for finding in words.shown(report):
+        lines += _card(finding, confidence)
+    lines += _rest(report)
+    lines += _folded("Numbers", _numbers(report.evidence))
+    lines += _folded("Plan", _plan(report.evidence))
+    lines += _folded("Environment", _environment(report))
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,174 @@
+"""The report on a terminal: verdict, four questions, one card a finding (worst first), one summary line.
+
+Plain ASCII scaffolding, 80 columns, readable without colour; colour is added only when asked for.
+"""
+
+import textwrap
+from collections.abc import Iterable
+
+from auditor.evidence import Finding, QuestionResult, Report
+from auditor.report import words
+
+__all__ = ["render", "render_colour"]
+
+WIDTH = 80
+_INDENT = 11
+_COLOURS = {"fail": "1;31", "inconclusive": "1;35", "warn": "33", "pass": "32", "skip": "2"}
+_VERDICT_COLOURS = {"READY": "1;32", "NOT READY": "1;31", "INCONCLUSIVE": "1;35"}
+
+
+def _wrap(text: str, first: str, indent: int, *, whole_words: bool = False) -> list[str]:
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=first,
+        subsequent_indent=" " * indent,
+        break_long_words=not whole_words,
+        break_on_hyphens=False,
+    ) or [first.rstrip()]
+
+
+def _field(label: str, text: str, *, whole_words: bool = False) -> list[str]:
+    return _wrap(text, f"  {label:<{_INDENT - 2}}", _INDENT, whole_words=whole_words)
+
+
+class _Paint:
+    """Colours a word, or leaves it alone."""
+
+    def __init__(self, colour: bool) -> None:
+        self.colour = colour
+
+    def __call__(self, text: str, code: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if self.colour else text
+
+
+# ------------------------------------------------------------------------------------------------------------ sections
+
+
+def _context(report: Report) -> str:
+    evidence, parts = report.evidence, []
+    if evidence.served:
+        parts.append(" ".join(filter(None, (evidence.served.engine, evidence.served.engine_version))))
+    model = (evidence.served and evidence.served.model) or evidence.profile.deployment.model
+    if model:
+        parts.append(model)
+    if evidence.device:
+        devices = evidence.settings.devices if evidence.settings else evidence.profile.deployment.count
+        parts.append(f"{devices} x {evidence.device.name}")
+    if evidence.profile.traffic.target_concurrency:
+        parts.append(f"{evidence.profile.traffic.target_concurrency} requests in flight")
+    parts.append("offline" if evidence.offline else "")
+    parts.append(report.date)
+    return " | ".join(words.clean(part, 100) for part in parts if part)
+
+
+def _verdict(report: Report, paint: _Paint) -> Iterable[str]:
+    lines = _wrap(words.clean(report.verdict_line), "", 2)
+    code = _VERDICT_COLOURS[report.verdict]
+    first = lines[0]
+    yield first.replace(report.verdict, paint(report.verdict, code), 1)
+    yield from lines[1:]
+    yield from _wrap(_context(report), "  ", 2)
+    if report.interrupted:
+        yield from _wrap(words.clean(report.interrupted), "  interrupted: ", 4)
+
+
+def _question(result: QuestionResult, title_width: int, paint: _Paint) -> Iterable[str]:
+    status = words.QUESTION_WORDS[result.status] if result.asked else "not asked"
+    title = words.clip(result.title, title_width)
+    start = f"  {words.clip(result.question, 2)}  {title:<{title_width}}  {status:<12}"
+    lines = _wrap(words.clean(result.headline, 300), f"{start}  ", len(start) + 2)
+    yield lines[0].replace(status, paint(status, _COLOURS[result.status if result.asked else "skip"]), 1)
+    yield from lines[1:]
+
+
+def _questions(report: Report, paint: _Paint) -> Iterable[str]:
+    width = min(max((len(words.clean(q.title)) for q in report.questions), default=0), 24)
+    for result in report.questions:
+        yield from _question(result, width, paint)
+
+
+def _evidence_lines(finding: Finding, confidence: float) -> Iterable[str]:
+    if finding.measured:
+        yield from _field(finding.measured.provenance, words.number(finding.measured, confidence))
+    if finding.required:
+        yield from _field("required", words.number(finding.required, confidence))
+    for item in finding.numbers:
+        yield from _field("", words.number(item, confidence))
+
+
+def _card(finding: Finding, confidence: float, paint: _Paint) -> Iterable[str]:
+    status = words.QUESTION_WORDS[finding.status]
+    kind = "deciding" if finding.deciding else "advisory"
+    yield ""
+    lines = _wrap(words.heading(finding), f"{status} ", 2)
+    yield lines[0].replace(status, paint(status, _COLOURS[finding.status]), 1)
+    yield from lines[1:]
+    yield from _evidence_lines(finding, confidence)
+    if finding.where:
+        yield from _field("where", words.clean(finding.where), whole_words=True)
+    yield from _field("why", words.clean(finding.why))
+    for label, text in _consequences(finding):
+        yield from _field(label, text)
+    for position, remedy in enumerate(finding.remedies):
+        yield from _wrap(words.clean(remedy), f"  {'change' if not position else '':<{_INDENT - 2}}- ", _INDENT + 2)
+    yield from _field("", f"{kind}, {finding.severity} severity, {finding.confidence} confidence")
+
+
+def _consequences(finding: Finding) -> Iterable[tuple[str, str]]:
+    if finding.missing:
+        yield "missing", words.clean(finding.missing)
+    if finding.voids:
+        yield "voids", ", ".join(words.clean(v, 40) for v in finding.voids)
+    if finding.voided_by:
+        yield "voided by", ", ".join(words.clean(v, 40) for v in finding.voided_by)
+    waiver = words.waiver(finding)
+    if waiver:
+        yield "waived", waiver
+
+
+def _folded(report: Report) -> Iterable[str]:
+    passed = sorted({f.rule for f in report.findings if f.status == "pass"})
+    if passed:
+        yield ""
+        yield from _wrap(", ".join(words.clean(rule, 20) for rule in passed), "passed     ", _INDENT)
+    skipped = words.skipped(report)
+    if skipped:
+        yield ""
+    for finding in skipped:
+        yield from _wrap(f"{words.heading(finding)}: {words.clean(finding.missing or finding.why, 200)}", "skipped    ", 13)
+
+
+def _waivers(report: Report) -> Iterable[str]:
+    for label, items in (("expired", report.expired_waivers), ("unused", report.unused_waivers)):
+        for item in items:
+            yield from _wrap(f"{label} waiver: {words.clean(item)}", "", 2)
+
+
+def _summary(report: Report) -> Iterable[str]:
+    yield ""
+    yield from _waivers(report)
+    cards = words.shown(report)
+    more = f"; more with: audit explain {words.clean(cards[0].rule, 20)}" if cards else ""
+    yield from _wrap(f"{words.counts(report.findings)}{more}", "", 2)
+
+
+def _lines(report: Report, paint: _Paint) -> Iterable[str]:
+    confidence = report.evidence.profile.probe.confidence
+    yield from _verdict(report, paint)
+    yield ""
+    yield from _questions(report, paint)
+    for finding in words.shown(report):
+        yield from _card(finding, confidence, paint)
+    yield from _folded(report)
+    yield from _summary(report)
+
+
+def render(report: Report) -> str:
+    """The report as plain text of at most 80 columns (file names and flags are never broken)."""
+    return "\n".join(line.rstrip() for line in _lines(report, _Paint(False))) + "\n"
+
+
+def render_colour(report: Report) -> str:
+    """The same text with the status words in colour."""
+    return "\n".join(line.rstrip() for line in _lines(report, _Paint(True))) + "\n"

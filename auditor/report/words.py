@@ -1,0 +1,182 @@
+"""The wording that every human-readable format shares: numbers with units, findings in order, harmless text.
+
+Nothing here trusts a string: engine replies, dashboards and model names end up in reports.
+"""
+
+import math
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping
+
+from auditor.evidence import Finding, Number, Report
+
+__all__ = [
+    "ORDER",
+    "QUESTION_WORDS",
+    "clean",
+    "clip",
+    "counts",
+    "heading",
+    "number",
+    "quantity",
+    "shown",
+    "skipped",
+    "sort_key",
+    "waiver",
+]
+
+ORDER = ("fail", "inconclusive", "warn", "pass", "skip")
+QUESTION_WORDS = {"fail": "FAIL", "inconclusive": "INCONCLUSIVE", "warn": "warn", "pass": "pass", "skip": "not judged"}
+
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_SEVERITIES = ("high", "medium", "low")
+
+
+def clean(text: object, limit: int = 600) -> str:
+    """`text` as one printable line of at most `limit` characters.
+
+    Terminal escape sequences, control and format characters (bidirectional overrides, zero-width marks), lone
+    surrogates and line breaks become spaces; what is cut off is counted.
+    """
+    flat = _ESCAPES.sub(" ", str(text)[: 8 * limit])
+    flat = "".join(" " if unicodedata.category(c)[0] in "CZ" else c for c in flat)
+    flat = " ".join(flat.split())
+    rest = len(str(text)) - limit
+    return flat if len(flat) <= limit else f"{flat[:limit].rstrip()} ... ({max(rest, 1)} more characters)"
+
+
+def clip(text: object, width: int) -> str:
+    """`text` cleaned and cut to `width` characters for a table cell."""
+    flat = clean(text, limit=max(4 * width, 80))
+    return flat if len(flat) <= width else flat[: max(width - 3, 1)].rstrip() + "..."
+
+
+# ------------------------------------------------------------------------------------------------------------- numbers
+
+
+def _plain(value: float, digits: int = 3) -> str:
+    if value == int(value) and abs(value) < 1e9:
+        return f"{int(value):,}"
+    if abs(value) >= 10 ** (digits - 1):
+        return f"{value:,.0f}"
+    return f"{float(f'{value:.{digits}g}'):.{digits + 4}f}".rstrip("0").rstrip(".")
+
+
+def _seconds(value: float) -> str:
+    if value and abs(value) < 0.9995:
+        return f"{_plain(value * 1e3)} ms"
+    if abs(value) < 300:
+        return f"{_plain(value, 4)} s"
+    return f"{_plain(value / 60)} min" if abs(value) < 3 * 3600 else f"{_plain(value / 3600)} h"
+
+
+def _scaled(value: float, base: float, names: tuple[str, ...]) -> str:
+    power = 0
+    while abs(value) >= base and power < len(names) - 1:
+        value, power = value / base, power + 1
+    return f"{_plain(value, 4)} {names[power]}"
+
+
+def _binary(value: float) -> str:
+    return _scaled(value, 1024, ("B", "KiB", "MiB", "GiB", "TiB"))
+
+
+def _decimal(suffix: str) -> Callable[[float], str]:
+    return lambda value: _scaled(value, 1000, tuple(p + suffix for p in ("", "k", "M", "G", "T", "P")))
+
+
+_UNITS: Mapping[str, Callable[[float], str]] = {
+    "s": _seconds,
+    "bytes": _binary,
+    "share": lambda value: f"{_plain(value * 100)} %",
+    "tokens/s": lambda value: f"{_plain(value)} tok/s",
+    "tok/s": lambda value: f"{_plain(value)} tok/s",
+    "bytes/s": _decimal("B/s"),
+    "FLOP/s": _decimal("FLOP/s"),
+    "/s": lambda value: f"{_plain(value)} /s",
+}
+
+
+def quantity(value: float | None, unit: str) -> str:
+    """A value with its unit as people read it: 0.8 s -> "800 ms", a share of 0.05 -> "5 %", bytes -> "12.3 GiB".
+
+    Units known by name: s, bytes, share (0..1), tokens/s, bytes/s, FLOP/s, /s. Any other unit follows its number as
+    written. None is "not observed"; an infinite value is "unbounded".
+    """
+    if value is None or math.isnan(value):
+        return "not observed"
+    if math.isinf(value):
+        return "unbounded" if value > 0 else "none"
+    if unit in _UNITS:
+        return _UNITS[unit](value)
+    return f"{_plain(value, 4)} {clean(unit, 40)}".rstrip()
+
+
+def number(item: Number, confidence: float | None = None) -> str:
+    """A number with its interval, how many requests it rests on, where it comes from, and its note."""
+    facts = []
+    if item.low is not None or item.high is not None:
+        level = f"{_plain(confidence * 100, 4)} % " if confidence and item.n is not None else ""
+        low = quantity(item.low, item.unit) if item.low is not None else "unbounded"
+        high = quantity(item.high, item.unit) if item.high is not None else "unbounded"
+        facts.append(f"{level}interval {low} to {high}")
+    if item.n is not None:
+        facts.append(f"n={item.n}")
+    facts.append(item.provenance)
+    if item.note:
+        facts.append(clean(item.note, 200))
+    return f"{clean(item.name, 80)} {quantity(item.value, item.unit)} ({'; '.join(facts)})".lstrip()
+
+
+# ------------------------------------------------------------------------------------------------------------ findings
+
+
+def sort_key(finding: Finding) -> tuple[object, ...]:
+    """Worst first: unwaived before waived, then status, deciding, severity, rule and subject."""
+    return (
+        finding.waived is not None,
+        ORDER.index(finding.status),
+        not finding.deciding,
+        _SEVERITIES.index(finding.severity),
+        finding.rule,
+        finding.subject or "",
+    )
+
+
+def shown(report: Report) -> list[Finding]:
+    """The findings that get a card (failed, inconclusive, warned), worst first."""
+    return sorted((f for f in report.findings if f.status in ORDER[:3]), key=sort_key)
+
+
+def skipped(report: Report) -> list[Finding]:
+    """The rules that could not look, deciding ones first."""
+    return sorted((f for f in report.findings if f.status == "skip"), key=sort_key)
+
+
+def heading(finding: Finding) -> str:
+    """`W110 TTFT SLO [rag p95]`."""
+    subject = f" [{clean(finding.subject, 60)}]" if finding.subject else ""
+    return f"{clean(finding.rule, 20)} {clean(finding.title, 160)}{subject}"
+
+
+def waiver(finding: Finding) -> str | None:
+    """Why a finding is waived, until when and by whom; None where it is not."""
+    if finding.waived is None:
+        return None
+    owner = f" by {clean(finding.waived.owner, 60)}" if finding.waived.owner else ""
+    return f"until {clean(finding.waived.expires, 20)}{owner}: {clean(finding.waived.reason)}"
+
+
+_COUNTED = {"fail": "failed", "inconclusive": "inconclusive", "warn": "warned", "pass": "passed", "skip": "skipped"}
+
+
+def counts(findings: Iterable[Finding]) -> str:
+    """`2 failed, 1 warned, 14 passed, 3 skipped (1 waived)`; absent statuses are left out."""
+    items = list(findings)
+    parts = []
+    for status in ORDER:
+        count = sum(1 for f in items if f.status == status)
+        if count:
+            parts.append(f"{count} {_COUNTED[status]}")
+    waived = sum(1 for f in items if f.waived is not None)
+    return (", ".join(parts) or "no rule was judged") + (f" ({waived} waived)" if waived else "")
