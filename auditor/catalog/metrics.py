@@ -1,0 +1,232 @@
+"""Metric names of engines, gateways and exporters, and what each measures. `metrics.yaml` is their only home.
+
+Names are sample names as scraped: counters with their `_total`, histograms by family name. Within an engine the names
+of one concept are alternatives, most preferred first: take the first that a page has, never their sum.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal
+
+from auditor.errors import UsageError
+
+__all__ = [
+    "Metric",
+    "Source",
+    "buckets",
+    "concept_of",
+    "engines",
+    "family",
+    "is_known",
+    "kind",
+    "lookup",
+    "metrics",
+    "names",
+    "source",
+    "title",
+    "valid",
+    "version_key",
+]
+
+Type = Literal["counter", "gauge", "histogram", "summary"]
+Kind = Literal["engine", "gateway", "exporter"]
+_NEWEST = (1 << 30,)
+_AS_WRITTEN = ("name", "concept", "type", "unit", "replaced_by", "labels")
+_SUFFIX = re.compile(r"_(bucket|sum|count)$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One metric of one engine.
+
+    `since` is the first version that has it and `until` the first that has it no more; `hidden` the first that shows it
+    only on request. `labels` are the label values that the concept needs where one name carries several concepts.
+    `buckets` are the newest default bounds, `bucket_history` all of them with the version that brought each.
+    """
+
+    name: str
+    concept: str
+    type: Type
+    engine: str
+    unit: str = ""
+    since: str | None = None
+    hidden: str | None = None
+    until: str | None = None
+    replaced_by: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    bucket_history: tuple[tuple[str | None, tuple[float, ...]], ...] = ()
+
+    @property
+    def buckets(self) -> tuple[float, ...]:
+        """The default bounds of the newest version; empty where they are not known or no defaults exist."""
+        return self.bucket_history[-1][1] if self.bucket_history else ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One engine, gateway or exporter. `prefixes`: its own, then how others rename its series on the way.
+
+    `complete` says that every name of its page is listed, so that an unknown name with its prefix does not exist.
+    """
+
+    name: str
+    title: str
+    kind: Kind
+    prefixes: tuple[str, ...]
+    metrics: tuple[Metric, ...]
+    complete: bool = False
+
+
+def engines() -> tuple[str, ...]:
+    """Every engine, gateway and exporter that the catalogue knows, engines first."""
+    return tuple(_catalogue())
+
+
+def source(engine: str) -> Source:
+    """The catalogue's entry of one engine; raises UsageError for one it does not know."""
+    if engine not in _catalogue():
+        raise UsageError(f"no metrics are known of {engine!r}; known: {', '.join(_catalogue())}")
+    return _catalogue()[engine]
+
+
+def is_known(engine: str) -> bool:
+    """True if the catalogue has an entry for `engine` ("generic" and "auto" have none)."""
+    return engine in _catalogue()
+
+
+def title(engine: str) -> str:
+    """How people call the engine ("llama.cpp"); the name itself where the catalogue has none."""
+    return _catalogue()[engine].title if is_known(engine) else engine
+
+
+def kind(engine: str) -> Kind:
+    """Whether this is an engine, a gateway in front of one, or an exporter of hardware metrics."""
+    return source(engine).kind
+
+
+def metrics(engine: str) -> tuple[Metric, ...]:
+    """All metrics of one engine over all its versions; empty for an engine without an entry ("generic")."""
+    return _catalogue()[engine].metrics if is_known(engine) else ()
+
+
+def names(engine: str, version: str | None = None) -> Mapping[str, tuple[str, ...]]:
+    """Concept -> names that `version` (None: the newest) shows, most preferred first."""
+    found: dict[str, list[str]] = {}
+    for metric in metrics(engine):
+        if valid(metric, version) and metric.name not in found.setdefault(metric.concept, []):
+            found[metric.concept].append(metric.name)
+    return {concept: tuple(listed) for concept, listed in found.items() if listed}
+
+
+def concept_of(engine: str, sample_name: str, labels: Mapping[str, str] | None = None) -> Metric | None:
+    """The metric that a sample of the engine's page belongs to, in whatever version, also under a renamed prefix.
+
+    `labels` choose between concepts that share one name; without them the first is returned.
+    """
+    found = lookup(sample_name, engine)
+    if labels:
+        found = tuple(m for m in found if all(labels.get(k, v) == v for k, v in m.labels.items()))
+    return found[0] if found else None
+
+
+def lookup(sample_name: str, engine: str | None = None) -> tuple[Metric, ...]:
+    """Every metric (of `engine`, or of any) that carries this sample name, exact names before renamed prefixes."""
+    index = _index()
+    found = index.get(sample_name) or index.get(_SUFFIX.sub("", sample_name), ())
+    if _SUFFIX.search(sample_name) and sample_name not in index:
+        found = tuple(m for m in found if m.type in ("histogram", "summary"))
+    return tuple(m for m in found if engine is None or m.engine == engine)
+
+
+def family(sample_name: str) -> str:
+    """The catalogue's own name for a sample: without _bucket, _sum, _count, and with the engine's own prefix."""
+    found = lookup(sample_name)
+    return found[0].name if found else sample_name
+
+
+def valid(metric: Metric, version: str | None = None) -> bool:
+    """True if `version` (None: the newest) shows this metric without being asked to."""
+    key = version_key(version)
+    gone = [version_key(v) for v in (metric.hidden, metric.until) if v is not None]
+    return (metric.since is None or version_key(metric.since) <= key) and not any(key >= end for end in gone)
+
+
+def buckets(metric: Metric, version: str | None = None) -> tuple[float, ...]:
+    """The default histogram bounds (without +Inf) of one version; empty where they are not known."""
+    key = version_key(version)
+    bounds: tuple[float, ...] = ()
+    for since, listed in metric.bucket_history:
+        if since is None or version_key(since) <= key:
+            bounds = listed
+    return bounds
+
+
+def version_key(version: str | None) -> tuple[int, ...]:
+    """A version as numbers, to be compared: "v0.9.2" -> (0, 9, 2), "0.32.0+cpu" -> (0, 32), "b5427" -> (5427,).
+
+    None, words ("HEAD") and builds without a tag ("0.1.dev5+g1a2b3c") count as the newest. Pre-releases and
+    development versions count as the release they lead to.
+    """
+    match = re.match(r"[^0-9]{0,2}(\d+(?:\.\d+)*)", version.strip()) if version else None
+    if match is None or len(match[1]) > 40:
+        return _NEWEST
+    numbers = [int(part) for part in match[1].split(".")]
+    if numbers[:2] in ([0, 0], [0, 1]) and len(numbers) < 4 and "dev" in (version or ""):
+        return _NEWEST
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers)
+
+
+# ------------------------------------------------------------------------------------------------------------- loading
+
+
+@cache
+def _catalogue() -> Mapping[str, Source]:
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    text = files("auditor.catalog").joinpath("metrics.yaml").read_text(encoding="utf-8")
+    return {name: _source(name, entry) for name, entry in yaml.load(text, loader)["engines"].items()}
+
+
+@cache
+def _index() -> Mapping[str, tuple[Metric, ...]]:
+    """Sample or family name -> metrics, with the names that other prefixes give; exact names come first."""
+    exact: dict[str, list[Metric]] = {}
+    renamed: dict[str, list[Metric]] = {}
+    for entry in _catalogue().values():
+        own, *others = entry.prefixes
+        for metric in entry.metrics:
+            exact.setdefault(metric.name, []).append(metric)
+            if own and metric.name.startswith(own):
+                for prefix in others:
+                    renamed.setdefault(prefix + metric.name[len(own) :], []).append(metric)
+    return {name: tuple(exact.get(name, []) + renamed.get(name, [])) for name in exact | renamed}
+
+
+def _source(name: str, entry: Mapping[str, Any]) -> Source:
+    return Source(
+        name=name,
+        title=entry["title"],
+        kind=entry["kind"],
+        prefixes=tuple(entry["prefixes"]),
+        complete=entry.get("complete", False),
+        metrics=tuple(_metric(name, item) for item in entry["metrics"]),
+    )
+
+
+def _metric(engine: str, item: Mapping[str, Any]) -> Metric:
+    versions = {key: str(item[key]) for key in ("since", "hidden", "until") if key in item}
+    history = tuple(_history(item.get("buckets", [])))
+    rest: dict[str, Any] = {key: item[key] for key in _AS_WRITTEN if key in item}
+    return Metric(engine=engine, bucket_history=history, **(rest | versions))
+
+
+def _history(entry: list[Any]) -> list[tuple[str | None, tuple[float, ...]]]:
+    if entry and not isinstance(entry[0], Mapping):
+        return [(None, tuple(map(float, entry)))]
+    return [(str(step["since"]), tuple(map(float, step["bounds"]))) for step in entry]
