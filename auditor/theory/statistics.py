@@ -308,9 +308,9 @@ def effective_size(outcomes: Sequence[bool]) -> float:
 def steady_start(values: Sequence[float]) -> int:
     """Index at which the steady part of a series begins, by MSER-5; len(values) where it does not settle by half-way.
 
-    Batches of five, d* = argmin_d sum_{i>d} (y_i - mean)^2 / (m-d)^2 over the first half, rejected if it falls on
-    that half's end (White, Cobb and Spratt, Proc. Winter Simulation Conference 2000). Fewer than 20 values say nothing:
-    0.
+    Batches of five, d* = argmin_d sum_{i>d} (y_i - mean)^2 / (m-d)^2, rejected if d* > m/2 (White, Cobb and Spratt,
+    Proc. Winter Simulation Conference 2000). At least five batches and a quarter must stay: a few are alike by chance. Fewer
+    than 20 values say nothing: 0.
     """
     count = len(values) // 5
     if count < 4:
@@ -324,6 +324,6 @@ def steady_start(values: Sequence[float]) -> int:
         squares += batches[start] ** 2
         size = count - start
         score = max(0.0, squares - total * total / size) / size**2
-        if start <= count // 2 and score <= best_score:  # a tie goes to the earlier start
+        if size >= max(5, count / 4) and score <= best_score:  # a tie goes to the earlier start
             best, best_score = start, score
-    return best * 5 if best < count // 2 else len(values)
+    return best * 5 if best <= count / 2 else len(values)

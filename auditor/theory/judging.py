@@ -1,0 +1,209 @@
+"""Small judgements that several checks share: an SLO over all requests, growth, jitter, tails. Pure, plain numbers."""
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from auditor.theory.shape import Curve, at
+from auditor.theory.statistics import (
+    Interval,
+    Outcome,
+    effective_size,
+    judge,
+    median,
+    missing,
+    quantile_interval,
+    share_interval,
+    slope,
+)
+
+__all__ = [
+    "Growth",
+    "Judged",
+    "common_step",
+    "fits",
+    "growth",
+    "in_flight",
+    "judge_ceiling",
+    "judge_share",
+    "largest",
+    "leading",
+    "rank",
+    "share_beyond",
+    "share_over",
+    "time_at",
+]
+
+DOMINANT = 1.3  # the largest of several times names the bottleneck only from this ratio to the second on
+
+
+# ----------------------------------------------------------------------------------------------------------------- SLO
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """An SLO's outcome over `n` requests of which `bad` broke it.
+
+    `effective` is the size of an independent sample of equal worth, `value` the quantile (or the share of bad requests)
+    with its interval, `missing` how many more good requests would make it pass; None: no number would.
+    """
+
+    status: Outcome
+    n: int
+    bad: int
+    effective: float
+    value: Interval
+    missing: int | None
+
+
+def judge_ceiling(values: Sequence[float], limit: float, share: float, confidence: float) -> Judged:
+    """Do `share` of the requests stay within `limit`? `values` in start order, failed requests as math.inf.
+
+    The exact three-outcome binomial test on counts that are scaled down where neighbouring requests fare alike.
+    Raises ValueError on no values.
+    """
+    value = quantile_interval(values, share, confidence)
+    return _judged([x > limit for x in values], share, confidence, value)
+
+
+def judge_share(bad: Sequence[bool], share: float, confidence: float) -> Judged:
+    """Are `share` of the requests good? `bad` in start order; the value is the share of bad ones."""
+    return _judged(bad, share, confidence, share_interval(len(bad), sum(bad), confidence))
+
+
+def _judged(bad: Sequence[bool], share: float, confidence: float, value: Interval) -> Judged:
+    n, count, effective = len(bad), sum(bad), effective_size(bad)
+    if share >= 1:  # nothing proves "never"; one case disproves it
+        return Judged("fail" if count else "inconclusive", n, count, effective, value, None)
+    status = judge(n, count, share, confidence, effective)
+    size = max(1, math.floor(effective)) if effective < n else n
+    lack = (
+        missing(size, math.ceil(count * size / n - 1e-9), share, confidence) if n else missing(0, 0, share, confidence)
+    )
+    return Judged(status, n, count, effective, value, math.ceil(lack * n / size) if n else lack)
+
+
+# ------------------------------------------------------------------------------------------------------------- in time
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """How a series moves: its least-squares slope per second, and the medians of its first and last third."""
+
+    slope: Interval
+    first: float
+    last: float
+
+    @property
+    def grows(self) -> bool:
+        """The slope is positive beyond doubt and the level rose by half or more."""
+        return self.slope.low > 0 and self.last >= 1.5 * self.first and self.last > 0
+
+    @property
+    def falls(self) -> bool:
+        """The slope is negative beyond doubt and the level fell by a third or more."""
+        return self.slope.high < 0 and self.first >= 1.5 * self.last and self.first > 0
+
+
+def growth(points: Sequence[tuple[float, float]], confidence: float) -> Growth | None:
+    """The growth of a series of (seconds, value); None for fewer than nine points."""
+    if len(points) < 9:
+        return None
+    ordered = sorted(points)
+    third = len(ordered) // 3
+    return Growth(
+        slope([x for x, _ in ordered], [y for _, y in ordered], confidence),
+        median([y for _, y in ordered[:third]]),
+        median([y for _, y in ordered[-third:]]),
+    )
+
+
+def in_flight(spans: Sequence[tuple[float, float]], points: int = 60) -> tuple[tuple[float, float], ...]:
+    """How many of the spans (start, end) are open, at evenly spaced times between the first and the last start."""
+    if not spans:
+        return ()
+    starts, ends = sorted(a for a, _ in spans), sorted(b for _, b in spans)
+    first, last = starts[0], starts[-1]
+    times = [first + (last - first) * i / (points - 1) for i in range(points)]
+    return tuple((t, float(bisect_right(starts, t) - bisect_right(ends, t))) for t in times)
+
+
+def time_at(spans: Sequence[tuple[float, float]], level: float) -> float:
+    """Seconds during which at least `level` of the spans are open."""
+    events = sorted([(a, 1) for a, _ in spans] + [(b, -1) for _, b in spans])
+    total, open_now = 0.0, 0
+    for (time, change), (later, _) in pairwise(events):
+        open_now += change
+        if open_now >= level:
+            total += later - time
+    return total
+
+
+def common_step(streams: Sequence[tuple[Sequence[float], float]]) -> float | None:
+    """Seconds per token of streams (absolute arrival times, tokens per event) while all of them decode.
+
+    The time from the last stream's first event to the first stream's last; None where they never overlap. Prompts that
+    are still being read slow down the streams that decode already: that time is left out.
+    """
+    if not streams:
+        return None
+    begin, end = max(arrivals[0] for arrivals, _ in streams), min(arrivals[-1] for arrivals, _ in streams)
+    seconds = tokens = 0.0
+    for arrivals, per_event in streams:
+        inside = [t for t in arrivals if begin <= t <= end]
+        if len(inside) > 2:
+            seconds += inside[-1] - inside[0]
+            tokens += (len(inside) - 1) * per_event
+    return seconds / tokens if tokens else None
+
+
+# ------------------------------------------------------------------------------------------------------------- lengths
+
+
+def share_over(curve: Curve, tokens: float) -> float:
+    """The share of requests longer than `tokens`."""
+    return 1 - largest(lambda i: at(curve, i / 10_000) <= tokens, 10_000) / 10_000 if at(curve, 0) <= tokens else 1.0
+
+
+def share_beyond(prompt: Curve, output: Curve, limit: float, steps: int = 200) -> float:
+    """The share of requests whose prompt and output together exceed `limit`, the two lengths being independent."""
+    outputs = sorted(at(output, (i + 0.5) / steps) for i in range(steps))
+    over = 0
+    for i in range(steps):
+        over += steps - bisect_right(outputs, limit - at(prompt, (i + 0.5) / steps))
+    return over / steps**2
+
+
+def largest(holds: Callable[[int], bool], top: int) -> int:
+    """The largest whole number in 0..top up to which a predicate holds that is true at first and false from some on."""
+    low, high = 0, top + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
+# -------------------------------------------------------------------------------------------------------------- others
+
+
+def rank(values: Sequence[float], quantile: float) -> float:
+    """The nearest-rank quantile. Raises ValueError on no values."""
+    if not values:
+        raise ValueError("a quantile needs at least one value")
+    return sorted(values)[max(1, math.ceil(quantile * len(values) - 1e-9)) - 1]
+
+
+def leading(times: Mapping[str, float]) -> str:
+    """The name of the largest time if it is at least 1.3 times the second, else "mixed"; "unknown" without any."""
+    ordered = sorted(times.items(), key=lambda item: -item[1])
+    if not ordered or ordered[0][1] <= 0:
+        return "unknown"
+    return ordered[0][0] if len(ordered) == 1 or ordered[0][1] >= DOMINANT * ordered[1][1] else "mixed"
+
+
+def fits(pool_tokens: int, length: float, block_size: int | None = None) -> float:
+    """How many requests of `length` tokens a pool holds when each takes whole blocks and every layer keeps all."""
+    block = block_size or 1
+    return pool_tokens / (math.ceil(max(1.0, length) / block) * block)

@@ -1,0 +1,81 @@
+"""Bytes that one token's keys and values take, and the pool that an engine makes of them."""
+
+from dataclasses import dataclass
+
+from auditor.theory.kv.geometry import Geometry, Layers
+from auditor.theory.settings import Settings
+
+__all__ = [
+    "KvPool",
+    "all_bytes_per_token",
+    "attention_parallel",
+    "bytes_per_token",
+    "kv_heads",
+    "layer_bytes",
+    "stage_layers",
+]
+
+# DeepSeek's packed fp8 latent: 512 one-byte values, 4 fp32 scales, 64 two-byte rotary values (vLLM, FlashMLA sparse).
+_FP8_DS_MLA_BYTES = 656
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvPool:
+    """The KV cache of one data-parallel rank, per device.
+
+    `tokens` is the figure that the engine itself reports (vLLM kv_cache_size_tokens, SGLang max_total_num_tokens,
+    llama.cpp cells over all slots). `blocks` and `block_size` are None where the engine has no blocks. `bytes` is what
+    the pool takes on one device, `bytes_per_token` what one more token of a long request costs there with no rounding
+    (every layer counted, sliding windows as if open). `rule` says how it was derived, in words.
+    """
+
+    tokens: int
+    blocks: int | None
+    block_size: int | None
+    bytes: float
+    bytes_per_token: float
+    rule: str
+
+
+def attention_parallel(settings: Settings) -> int:
+    """Devices that share one request's attention: TP, or TP / DP where data-parallel ranks live inside the TP group.
+
+    SGLang's DP attention runs DP ranks on the TP devices themselves (python/sglang/srt/layers/dp_attention.py:
+    attn_tp_size = tp_size // dp_size); it is told from plain data parallelism by the number of devices.
+    """
+    ranks = settings.tensor_parallel * settings.data_parallel * settings.pipeline_parallel
+    if settings.data_parallel > 1 and ranks > settings.devices:
+        return max(1, settings.tensor_parallel // settings.data_parallel)
+    return settings.tensor_parallel
+
+
+def kv_heads(group: Layers, settings: Settings) -> int:
+    """KV heads on one device: h / TP, and never below one: beyond h devices the heads are replicated."""
+    return max(1, group.kv_heads // attention_parallel(settings))
+
+
+def layer_bytes(group: Layers, settings: Settings) -> float:
+    """Bytes that one token takes in one layer of the group, on one device.
+
+    heads x (d_k + d_v) x b for MHA, GQA and MQA; (kv_lora_rank + qk_rope_head_dim) x b for MLA, whose latent is neither
+    doubled nor divided by TP (DeepSeek-V2, arXiv 2405.04434, section 2.1; vLLM MLAAttentionSpec).
+    """
+    if group.latent_dim is not None:
+        packed = settings.kv_cache_dtype == "fp8_ds_mla"
+        return _FP8_DS_MLA_BYTES if packed else group.latent_dim * settings.kv_bytes
+    return kv_heads(group, settings) * (group.qk_head_dim + group.v_head_dim) * settings.kv_bytes
+
+
+def stage_layers(group: Layers, settings: Settings) -> int:
+    """Layers of the group on the pipeline stage that holds most."""
+    return -(-group.count // settings.pipeline_parallel)
+
+
+def bytes_per_token(group: Layers, settings: Settings) -> float:
+    """Bytes that one token takes in all layers of the group that one device holds."""
+    return stage_layers(group, settings) * layer_bytes(group, settings)
+
+
+def all_bytes_per_token(geometry: Geometry, settings: Settings) -> float:
+    """Bytes that one token takes in every layer that one device holds."""
+    return sum(bytes_per_token(group, settings) for group in geometry.layers)
