@@ -5,15 +5,17 @@
 All times are seconds, all rates per second, all shares 0..1. None means "not observed", never 0.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
-from auditor.measurement import Measurement, Plan, Purpose, Served
+from auditor.measurement import Measurement, Plan, Purpose, Sample, Served
 from auditor.profile import Profile
 from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.settings import Settings
+from auditor.theory.statistics import Interval
 
 __all__ = [
     "Check",
@@ -133,6 +135,46 @@ class Evidence:
         """The measurements of one purpose, in the order in which they ran."""
         return tuple(m for m in self.measurements if m.load.purpose == purpose)
 
+    def requests(self, purpose: Purpose = "slo", cls: str | None = None) -> tuple[Sample, ...]:
+        """The requests of one purpose on which verdicts rest, in start order, failed ones included."""
+        return tuple(s for m in self.loads(purpose) for s in m.judged if cls in (None, s.cls))
+
+    @property
+    def instances(self) -> int:
+        """Engine instances that share the load: replicas times data-parallel ranks."""
+        declared = self.profile.deployment
+        ranks = self.settings.data_parallel if self.settings else declared.data_parallel
+        return max(1, declared.replicas) * max(1, ranks or 1)
+
+    @property
+    def target(self) -> int | None:
+        """Requests in flight at the target load, over all replicas; a declared rate counts as the load planned for
+        it.
+        """
+        traffic = self.profile.traffic
+        if traffic.target_concurrency:
+            return traffic.target_concurrency
+        loads = [*(self.plan.loads if self.plan else ()), *(m.load for m in self.measurements)]
+        planned = max((load.concurrency for load in loads if load.purpose == "slo"), default=None)
+        return planned if traffic.request_rate else None
+
+    @property
+    def share_of_target(self) -> int | None:
+        """Requests in flight on the busiest engine instance at the target load."""
+        return math.ceil(self.target / self.instances) if self.target else None
+
+    @property
+    def lacking(self) -> str | None:
+        """One line that says what arithmetic lacks of the model's geometry, the device and the engine's settings."""
+        lacks = []
+        if self.geometry is None:
+            lacks.append(self.geometry_error or "the model's geometry (deployment.model)")
+        if self.device is None:
+            lacks.append(self.device_error or "the hardware (deployment.accelerator)")
+        if self.settings is None:
+            lacks.append("the engine's settings")
+        return "; ".join(lacks) or None
+
     def where(self, path: str) -> Location | None:
         """The profile line of `path`, or of its nearest parent that is written down."""
         while path:
@@ -161,6 +203,14 @@ class Number:
     high: float | None = None
     n: int | None = None
     note: str = ""
+
+    @classmethod
+    def measured(cls, name: str, value: Interval, unit: str, n: int, note: str = "") -> "Number":
+        """A measured number with its interval; a bound or a value that is infinite (a failed request) is None."""
+        point, low, high = (x if math.isfinite(x) else None for x in (value.point, value.low, value.high))
+        failed = "this percentile falls on failed requests" if point is None else ""
+        note = "; ".join(part for part in (note, failed) if part)
+        return cls(name=name, value=point, unit=unit, provenance="measured", low=low, high=high, n=n, note=note)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,6 +271,15 @@ class Check:
     rules: tuple[Rule, ...]
     pages: str = "checks/rules"
     api: int = 1
+
+    def finding(self, rule: str, status: Status, why: str, **rest: Any) -> Finding:
+        """A finding of one of this check's rules, under the rule's title. Raises KeyError for a rule it has not."""
+        titles = {r.id: r.title for r in self.rules}
+        return Finding(rule=rule, title=titles[rule], status=status, why=why, **rest)
+
+    def skip(self, rule: str, missing: str, *, deciding: bool = False, **rest: Any) -> Finding:
+        """The finding of a rule that could not look: never a pass, and inconclusive for its question if deciding."""
+        return self.finding(rule, "skip", f"Not judged: {missing}.", missing=missing, deciding=deciding, **rest)
 
 
 # -------------------------------------------------------------------------------------------------------------- report

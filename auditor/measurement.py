@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from auditor.theory.judging import common_step
+
 __all__ = [
     "ClientHealth",
     "Histogram",
@@ -139,6 +141,17 @@ class Sample:
         """The longest wait between two consecutive events, seconds."""
         return max((b - a for a, b in zip(self.arrivals, self.arrivals[1:], strict=False)), default=None)
 
+    @property
+    def buffered(self) -> bool | None:
+        """True if a reply of ten tokens or more came all at once: one event, or faster than any decoder (5,000/s).
+
+        None where that cannot be told: a failed request or a shorter reply.
+        """
+        if not self.good or self.ttft is None or self.e2e is None or (self.output_tokens or 0) < 10:
+            return None
+        rest = (self.output_tokens or 0) - self.first_tokens
+        return len(self.arrivals) == 1 or rest > 5000 * (self.e2e - self.ttft)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Histogram:
@@ -188,6 +201,44 @@ class Measurement:
     snapshots: tuple[Snapshot, ...] = ()
     client: ClientHealth = field(default_factory=ClientHealth)
     stopped: str | None = None
+
+    @property
+    def judged(self) -> tuple[Sample, ...]:
+        """The requests on which a verdict rests, in start order: all but those that the auditor itself cancelled."""
+        return tuple(sorted((s for s in self.samples if s.error != "cancelled"), key=lambda s: (s.start, s.index)))
+
+    def gauge(self, name: str) -> tuple[tuple[float, float], ...]:
+        """A server gauge while the load ran, as (seconds from its start, value)."""
+        return tuple((s.at, s.values[name]) for s in self.snapshots if s.phase == "during" and name in s.values)
+
+    def moved(self, name: str) -> float | None:
+        """How far a server counter moved from before the load to after its drain; None where it was not seen.
+
+        A counter that is missing before and there afterwards started at 0; one that fell was reset and counts from 0,
+        as in Prometheus' increase().
+        """
+        first = next((s for s in self.snapshots if s.phase == "before"), None)
+        last = next((s for s in reversed(self.snapshots) if s.phase != "before"), None)
+        if first is None or last is None or name not in last.values:
+            return None
+        before, after = first.values.get(name, 0.0), last.values[name]
+        return after - before if after >= before else after
+
+    @property
+    def step(self) -> float | None:
+        """Seconds per decode step while all of the load's streams decode together; None where they never do."""
+        good = [s for s in self.judged if s.good and len(s.arrivals) > 1 and s.output_tokens]
+        if len(good) < len(self.judged):
+            return None
+        return common_step(
+            [
+                (
+                    tuple(s.start + at for at in s.arrivals),
+                    max(1.0, ((s.output_tokens or 0) - s.first_tokens) / (len(s.arrivals) - 1)),
+                )
+                for s in good
+            ]
+        )
 
 
 # -------------------------------------------------------------------------------------------------------------- served

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
+from auditor.theory.shape import Curve, curve
 from auditor.units import DURATION, RATE, SHARE, TOKENS
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Endpoint",
     "Lengths",
     "Monitoring",
+    "Objective",
     "Probe",
     "Profile",
     "SharedPrefix",
@@ -85,6 +87,11 @@ class Lengths:
     p99: Tokens | None = None
     max: Tokens | None = None
 
+    @property
+    def curve(self) -> Curve:
+        """The distribution through these percentiles."""
+        return curve(self.p50, self.p95, self.p99, self.max)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedPrefix:
@@ -130,6 +137,27 @@ class Slo:
     e2e: Mapping[str, Duration] | None = None
     error_rate: Share | None = None
     classes: Mapping[str, "Slo"] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """One number of the SLOs: `share` of the requests (of class `cls`, None: of all) must stay within `limit`.
+
+    `limit` is a floor for `tps` and a ceiling for the others; `path` is where the profile says it, `percentile` as
+    written ("p95"), empty for the error rate.
+    """
+
+    metric: Literal["ttft", "first_answer", "tps", "e2e", "error_rate"]
+    share: float
+    limit: float
+    path: str
+    percentile: str = ""
+    cls: str | None = None
+
+    @property
+    def subject(self) -> str:
+        """Class and percentile, for a finding's heading: "rag p95"."""
+        return " ".join(part for part in (self.cls, self.percentile) if part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,3 +214,22 @@ class Profile:
     probe: Probe = field(default_factory=Probe)
     monitoring: Monitoring = field(default_factory=Monitoring)
     waivers: tuple[Waiver, ...] = ()
+
+    def objectives(self, metric: Literal["ttft", "first_answer", "tps", "e2e", "error_rate"]) -> tuple[Objective, ...]:
+        """The SLOs on one metric: those on all requests first, then those of single classes on that class alone."""
+        found: list[Objective] = []
+        for cls, slo in ((None, self.slo), *self.slo.classes.items()):
+            path = f"slo.classes.{cls}.{metric}" if cls else f"slo.{metric}"
+            if metric == "error_rate":
+                if slo.error_rate is not None:
+                    rate = slo.error_rate
+                    found.append(Objective(metric=metric, share=1 - rate, limit=rate, path=path, cls=cls))
+                continue
+            for percentile, limit in (getattr(slo, metric) or {}).items():
+                below = float(percentile.removeprefix("p")) / 100
+                share = 1 - below if metric == "tps" else below
+                place = f"{path}.{percentile}"
+                found.append(
+                    Objective(metric=metric, share=share, limit=limit, path=place, percentile=percentile, cls=cls)
+                )
+        return tuple(found)

@@ -78,7 +78,7 @@ def _judged(bad: Sequence[bool], share: float, confidence: float, value: Interva
     if share >= 1:  # nothing proves "never"; one case disproves it
         return Judged("fail" if count else "inconclusive", n, count, effective, value, None)
     status = judge(n, count, share, confidence, effective)
-    size = max(1, math.floor(effective)) if effective < n else n
+    size = max(1, math.floor(effective)) if effective < n else n  # as judge() counts
     lack = (
         missing(size, math.ceil(count * size / n - 1e-9), share, confidence) if n else missing(0, 0, share, confidence)
     )

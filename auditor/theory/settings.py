@@ -15,7 +15,8 @@ class Settings:
     gpu_memory_utilization (vLLM), mem_fraction_static (SGLang) or free_gpu_memory_fraction (TensorRT-LLM).
     `kv_pool_bytes` and `kv_pool_tokens` are pools that a flag fixes outright. `slots`, `ubatch`, `kv_unified` and
     `full_swa_cache` are llama.cpp's (-np, -ub, --kv-unified, --swa-full); its `max_model_len` is the context per slot.
-    `block_size_declared` tells whether the user chose it.
+    `captured_batch` is the largest batch captured as a kernel graph (SGLang --cuda-graph-max-bs, vLLM's largest
+    capture size); larger batches run without.
     """
 
     engine: str
@@ -45,3 +46,4 @@ class Settings:
     kv_unified: bool = False
     full_swa_cache: bool = False
     swa_full_tokens_ratio: float = 0.8
+    captured_batch: int | None = None
