@@ -15,14 +15,14 @@ __all__ = ["COMMANDS", "app", "program"]
 # One module a command under auditor/cli, each with a function `command`; the text is its line in `audit --help`.
 COMMANDS: dict[str, str] = {
     "run": "Audit a deployment: discover, probe, judge, report.",
-    "plan": "Show what `audit run` would send and cost, and what it could not decide.",
+    "plan": "Show what a run would send and cost; send nothing.",
     "lint": "Check a profile and the files it names.",
     "schema": "Print the JSON schema of a profile, for editors.",
     "judge": "Judge a saved run again, without the endpoint.",
     "report": "Render a saved run in other formats.",
-    "explain": "Explain a rule: what it asks, judges and cannot see, and how to fix it.",
-    "catalog": "List the accelerators, models and engines that the audit knows.",
-    "emulate": "Serve the deployment of a profile on an emulated engine.",
+    "explain": "Explain a rule and how to fix what it found.",
+    "catalog": "List the known accelerators, models and engines.",
+    "emulate": "Serve a profile's deployment on an emulated engine.",
 }
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}

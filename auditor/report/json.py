@@ -13,7 +13,7 @@ from auditor.evidence import Location, Report
 from auditor.measurement import Load, Measurement, MetricsPage
 from auditor.report.figures import figures, prompt_and_output, tokens_of
 
-__all__ = ["render"]
+__all__ = ["plain", "render"]
 
 _LIMIT = 20_000
 
@@ -68,16 +68,17 @@ def _text(value: str) -> str:
     return value if len(value) <= _LIMIT else f"{value[:_LIMIT]} ... ({len(value) - _LIMIT} more characters)"
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Any of the audit's data as what JSON can hold; mappings sorted by key, over-long text cut with a count."""
     for kind, convert in _SPECIAL:
         if isinstance(value, kind):
-            return _plain(convert(value))
+            return plain(convert(value))
     if is_dataclass(value):
-        return {name: _plain(item) for name, item in _fields(value).items()}
+        return {name: plain(item) for name, item in _fields(value).items()}
     if isinstance(value, Mapping):
-        return {_text(str(key)): _plain(value[key]) for key in sorted(value, key=str)}
+        return {_text(str(key)): plain(value[key]) for key in sorted(value, key=str)}
     if isinstance(value, tuple | list):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, bool) or value is None:
         return value
     return _number(value) if isinstance(value, int | float) else _text(str(value))
@@ -85,6 +86,6 @@ def _plain(value: Any) -> Any:
 
 def render(report: Report) -> str:
     """The report as one JSON object, two-space indented, keys in the order of the data model."""
-    plain = _plain(report)
-    plain["evidence"]["candidates"] = [device.key for device in report.evidence.candidates]
-    return json.dumps(plain, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
+    data = plain(report)
+    data["evidence"]["candidates"] = [device.key for device in report.evidence.candidates]
+    return json.dumps(data, indent=2, ensure_ascii=True, allow_nan=False) + "\n"

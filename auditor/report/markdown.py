@@ -143,7 +143,11 @@ def _numbers(evidence: Evidence) -> list[str]:
     )
     items = [figures(m) for m in evidence.measurements]
     lines = _table(head, [_load_row(item) for item in items])
-    errors = [f"- {escape(i.load, 60)}: {escape(', '.join(f'{n} x {e}' for e, n in i.errors.items()))}" for i in items if i.errors]
+    errors = [
+        f"- {escape(i.load, 60)}: {escape(', '.join(f'{n} x {e}' for e, n in i.errors.items()))}"
+        for i in items
+        if i.errors
+    ]
     return [*lines, *(["", "Failed requests:", "", *errors] if errors else [])]
 
 

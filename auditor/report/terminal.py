@@ -136,7 +136,9 @@ def _folded(report: Report) -> Iterable[str]:
     if skipped:
         yield ""
     for finding in skipped:
-        yield from _wrap(f"{words.heading(finding)}: {words.clean(finding.missing or finding.why, 200)}", "skipped    ", 13)
+        yield from _wrap(
+            f"{words.heading(finding)}: {words.clean(finding.missing or finding.why, 200)}", "skipped    ", 13
+        )
 
 
 def _waivers(report: Report) -> Iterable[str]:

@@ -1,0 +1,142 @@
+"""`audit catalog [KIND] [NAME]`: what the audit knows without asking anybody."""
+
+import json
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from auditor.cli.output import write
+from auditor.errors import UsageError
+
+if TYPE_CHECKING:
+    from auditor.engines.flavour import Flavour
+    from auditor.theory.device import Device
+    from auditor.theory.kv.geometry import Geometry
+
+__all__ = ["command"]
+
+
+class Kind(StrEnum):
+    """What the catalogue holds."""
+
+    accelerators = "accelerators"
+    models = "models"
+    engines = "engines"
+
+
+Row = Mapping[str, Any]
+KindName = Annotated[
+    Kind | None,
+    typer.Argument(
+        metavar="KIND", help="accelerators, models or engines; a count of each without it.", show_default=False
+    ),
+]
+EntryName = Annotated[str | None, typer.Argument(metavar="NAME", help="One entry in full.", show_default=False)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def _device(device: "Device") -> Row:
+    from auditor.report.words import quantity
+
+    peak = max(device.flops.items(), key=lambda item: item[1], default=("", 0.0))
+    return {
+        "key": device.key,
+        "name": device.name,
+        "memory": quantity(device.memory_bytes, "bytes"),
+        "bandwidth": quantity(device.bandwidth, "bytes/s"),
+        "peak": f"{quantity(peak[1], 'FLOP/s')} {peak[0]}",
+        "sure": device.confidence,
+    }
+
+
+def _model(geometry: "Geometry") -> Row:
+    kinds = ", ".join(sorted({group.kind for group in geometry.layers}))
+    return {
+        "name": geometry.name,
+        "parameters": f"{geometry.parameters / 1e9:.3g} B",
+        "active": f"{geometry.active_parameters / 1e9:.3g} B",
+        "layers": str(geometry.layer_count),
+        "attention": kinds,
+        "context": str(geometry.max_position or ""),
+    }
+
+
+def _engine(flavour: "Flavour") -> Row:
+    return {
+        "name": flavour.name,
+        "title": flavour.title,
+        "started by": ", ".join(flavour.commands),
+        "metrics": ", ".join(flavour.metrics_paths),
+    }
+
+
+def _entries(kind: Kind) -> dict[str, Any]:
+    from auditor.catalog import accelerators, models
+    from auditor.engines.flavours import FLAVOURS
+
+    if kind is Kind.accelerators:
+        return {device.key: device for device in accelerators.devices()}
+    return {name: models.find(name) for name in models.names()} if kind is Kind.models else dict(FLAVOURS)
+
+
+def _find(kind: Kind, name: str) -> Any:
+    from auditor.catalog import accelerators, models
+    from auditor.engines.flavours import FLAVOURS
+
+    if kind is Kind.engines and name not in FLAVOURS:
+        raise UsageError(f"unknown engine '{name}'; engines: {', '.join(FLAVOURS)}")
+    return {Kind.accelerators: accelerators.find, Kind.models: models.find, Kind.engines: FLAVOURS.get}[kind](name)
+
+
+_ROWS = {Kind.accelerators: _device, Kind.models: _model, Kind.engines: _engine}
+
+
+def _data(entry: Any) -> Any:
+    """An entry as JSON data; the functions of an engine are left out, its flags are kept by field."""
+    from auditor.report.json import plain
+
+    if hasattr(entry, "flags"):
+        flags = {flag.field: list(flag.names) for flag in entry.flags}
+        return {**_engine(entry), "prefix": entry.prefix, "info_paths": list(entry.info_paths), "flags": flags}
+    return plain(entry)
+
+
+def _table(rows: Sequence[Row]) -> str:
+    head = list(rows[0]) if rows else []
+    widths = {key: max(len(key), *(len(row[key]) for row in rows)) for key in head}
+    lines = ["  ".join(key.ljust(widths[key]) for key in head)]
+    lines += ["  ".join(row[key].ljust(widths[key]) for key in head) for row in rows]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _details(data: Mapping[str, Any], indent: str = "") -> str:
+    lines = []
+    for key, value in data.items():
+        if isinstance(value, Mapping):
+            lines.append(f"{indent}{key}:\n{_details(value, indent + '  ')}".rstrip())
+        elif isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
+            lines += [f"{indent}{key}:", *(f"{_details(item, indent + '  - ')}".rstrip() for item in value)]
+        elif value not in (None, [], ""):
+            lines.append(f"{indent}{key}: {', '.join(map(str, value)) if isinstance(value, list) else value}")
+    return "\n".join(lines) + "\n"
+
+
+def command(kind: KindName = None, name: EntryName = None, as_json: AsJson = False) -> None:
+    """List the accelerators, models and engines that the audit knows.
+
+    \b
+    audit catalog accelerators
+    audit catalog models llama-3.1-8b --json
+    """
+    if kind is None:
+        counts = {each.value: len(_entries(each)) for each in Kind}
+        write(json.dumps(counts, indent=2) + "\n" if as_json else _details(counts))
+    elif name is None:
+        entries = _entries(kind)
+        data = {key: _data(entry) for key, entry in entries.items()}
+        write(json.dumps(data, indent=2) + "\n" if as_json else _table([_ROWS[kind](e) for e in entries.values()]))
+    else:
+        found = _data(_find(kind, name))
+        write(json.dumps(found, indent=2) + "\n" if as_json else _details(found))

@@ -1,0 +1,38 @@
+"""`audit judge DIR`: judge a saved run again."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from auditor.cli.options import OnInconclusive, Only, Output, Policy, RunFolder, Today, date, letters
+from auditor.cli.output import deliver, targets
+
+__all__ = ["command"]
+
+OtherProfile = Annotated[
+    Path | None,
+    typer.Option("--profile", metavar="FILE", help="Judge against this profile instead.", show_default=False),
+]
+
+
+def command(
+    folder: RunFolder,
+    *,
+    profile: OtherProfile = None,
+    output: Output = None,
+    only: Only = None,
+    on_inconclusive: OnInconclusive = Policy.inconclusive,
+    today: Today = None,
+) -> None:
+    """Judge a saved run again, without the endpoint.
+
+    The same run gives the same report, byte for byte; another profile may give another verdict.
+    """
+    wanted = targets(output or ())
+    from auditor.run import Options, judge
+
+    options = Options(only=letters(only), on_inconclusive=on_inconclusive.value, today=date(today))
+    report = judge(folder, profile=profile, options=options)
+    deliver(report, wanted)
+    raise typer.Exit(report.exit_code)

@@ -1,0 +1,87 @@
+"""The options that several commands share, and how their values are read."""
+
+import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from auditor.errors import UsageError
+
+__all__ = [
+    "Offline",
+    "OnInconclusive",
+    "Only",
+    "Output",
+    "Policy",
+    "ProfileName",
+    "RunFolder",
+    "Today",
+    "date",
+    "letters",
+]
+
+
+class Policy(StrEnum):
+    """What an INCONCLUSIVE audit means for the exit code."""
+
+    inconclusive = "inconclusive"
+    warn = "warn"
+    passed = "pass"
+    fail = "fail"
+
+
+ProfileName = Annotated[str, typer.Argument(metavar="PROFILE", help="A profile file, or the name of a shipped one.")]
+RunFolder = Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `audit run --save` wrote.")]
+Output = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-o",
+        "--output",
+        metavar="FORMAT=PATH",
+        help="Write a report: terminal, markdown or json. PATH - is stdout. May be repeated.",
+        show_default=False,
+    ),
+]
+Only = Annotated[
+    str | None,
+    typer.Option("--only", metavar="W,H,K,M", help="Judge only these questions.", show_default=False),
+]
+Offline = Annotated[bool, typer.Option("--offline", help="Judge by files and arithmetic alone; send nothing.")]
+OnInconclusive = Annotated[
+    Policy,
+    typer.Option(
+        "--on-inconclusive",
+        metavar="POLICY",
+        help="What an INCONCLUSIVE audit exits with: inconclusive 4, warn or pass 0, fail 1.",
+    ),
+]
+Today = Annotated[
+    str | None,
+    typer.Option("--today", metavar="DATE", help="Judge waivers as of this ISO date.", show_default=False),
+]
+
+
+def date(text: str | None) -> str | None:
+    """An ISO date as given; raises UsageError for anything else."""
+    if text is None:
+        return None
+    try:
+        return datetime.date.fromisoformat(text).isoformat()
+    except ValueError:
+        raise UsageError(f"--today {text}: needs a date such as 2026-01-31") from None
+
+
+def letters(text: str | None) -> tuple[str, ...] | None:
+    """The question letters of `--only W,K`; raises UsageError for a letter that no check answers."""
+    if text is None:
+        return None
+    from auditor.plugins import load_checks
+
+    known = [check.question for check in load_checks()]
+    wanted = [part.strip().upper() for part in text.split(",") if part.strip()]
+    unknown = [letter for letter in wanted if letter not in known]
+    if unknown or not wanted:
+        raise UsageError(f"--only {text}: no such question; choose from {', '.join(known)}")
+    return tuple(letter for letter in known if letter in wanted)

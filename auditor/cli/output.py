@@ -1,0 +1,116 @@
+"""Where reports go: `-o FORMAT=PATH`, checked before any load, written at the end; stdout stays clean."""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from auditor.errors import UsageError
+
+if TYPE_CHECKING:
+    from auditor.evidence import Report
+
+__all__ = ["Target", "deliver", "targets", "write"]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One report to write; `path` None is stdout."""
+
+    format: str
+    path: Path | None = None
+
+
+def _parse(spec: str, formats: Sequence[str]) -> Target:
+    name, separator, path = spec.partition("=")
+    if not separator or not path:
+        raise UsageError(f"-o {spec}: needs FORMAT=PATH, such as json=report.json (PATH - is stdout)")
+    if name not in formats:
+        near = get_close_matches(name, formats, 1)
+        hint = f", did you mean {near[0]}?" if near else f"; formats: {', '.join(formats)}"
+        raise UsageError(f"-o {spec}: unknown format '{name}'{hint}")
+    return Target(name, None if path == "-" else Path(path))
+
+
+def _check_writable(path: Path) -> None:
+    """Raise UsageError now rather than after a load of ten minutes. Leaves nothing behind."""
+    if not path.parent.is_dir():
+        raise UsageError(f"-o {path}: the folder {path.parent} does not exist; create it first")
+    existed = path.exists()
+    if existed and not path.is_file() and not path.is_dir():
+        return  # a pipe or a device: opening it here could block or be seen by its reader
+    try:
+        path.open("ab").close()
+    except OSError as error:
+        raise UsageError(f"-o {path}: cannot be written ({error.strerror}); choose another path") from None
+    if not existed:
+        path.unlink()
+
+
+def targets(specs: Sequence[str], *, always_print: bool = True) -> tuple[Target, ...]:
+    """The reports asked for, each path known to be writable.
+
+    With `always_print` the terminal report goes to stdout unless another one does; without it only if nothing was
+    asked for. Raises UsageError for an unknown format, a path that cannot be written, or two reports for one place.
+    """
+    from auditor.report.renderers import RENDERERS
+
+    found = [_parse(spec, sorted(RENDERERS)) for spec in specs]
+    if not found or (always_print and all(target.path for target in found)):
+        found.append(Target("terminal"))
+    places = [target.path and target.path.resolve() for target in found]
+    for target, place in zip(found, places, strict=True):
+        if places.count(place) > 1:
+            raise UsageError(f"-o: two reports for {target.path or 'stdout'}; give each its own path")
+        if target.path:
+            _check_writable(target.path)
+    return tuple(found)
+
+
+# ------------------------------------------------------------------------------------------------------------- writing
+
+
+def write(text: str) -> None:
+    """Put `text` on stdout. A reader that went away (`| head`) is no error and changes no exit code."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _in_colour() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _renderer(target: Target) -> "Callable[[Report], str]":
+    from auditor.report.renderers import RENDERERS
+    from auditor.report.terminal import render_colour
+
+    if target.path is None and target.format == "terminal" and _in_colour():
+        return render_colour
+    return RENDERERS[target.format]
+
+
+def deliver(report: "Report", wanted: Sequence[Target]) -> None:
+    """Render and write every report; one that fails does not keep the others from being written.
+
+    Raises UsageError at the end, with the verdict, when a file could not be written.
+    """
+    failures = []
+    for target in wanted:
+        text = _renderer(target)(report)
+        if target.path is None:
+            write(text)
+            continue
+        try:
+            target.path.write_text(text, encoding="utf-8", errors="replace", newline="\n")
+        except OSError as error:
+            failures.append(f"{target.path} ({error.strerror})")
+    if failures:
+        raise UsageError(f"could not write {', '.join(failures)}; the verdict was: {report.verdict_line}")

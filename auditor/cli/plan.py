@@ -1,0 +1,86 @@
+"""`audit plan PROFILE`: what a run would send and cost. Sends nothing."""
+
+from typing import TYPE_CHECKING
+
+from auditor.cli.options import ProfileName
+from auditor.cli.output import write
+
+if TYPE_CHECKING:
+    from auditor.loading import Loaded
+    from auditor.measurement import Load, Plan
+    from auditor.profile import Profile
+
+__all__ = ["command", "describe"]
+
+
+def _load_line(load: "Load") -> str:
+    from auditor.report.figures import prompt_and_output, tokens_of
+    from auditor.report.words import clip
+
+    prompt, output = prompt_and_output(load)
+    requests = f"{len(load.shapes)}+{len(load.warmup)}"
+    numbers = f"{load.concurrency:>9}  {requests:>8}  {f'{prompt}/{output}':>13}  {tokens_of(load):>11,}"
+    return f"  {clip(load.id, 22):<22}{numbers}  {load.purpose}"
+
+
+def _address(profile: "Profile") -> str:
+    from auditor.report.words import clean
+
+    url = profile.endpoint.url
+    where = "an emulated engine on this machine (url: emulator)" if url == "emulator" else clean(url)
+    metrics = profile.endpoint.metrics
+    named = (metrics,) if isinstance(metrics, str) else (metrics or ())
+    pages = ", ".join(clean(page) for page in named) or "none"
+    return f"  endpoint  {where}\n  metrics   {'found by the engine' if pages == 'auto' else pages}"
+
+
+def _cost(plan: "Plan", profile: "Profile") -> str:
+    from auditor.report.words import quantity
+
+    lines = f"  in all    {plan.requests:,} requests, {plan.tokens:,} tokens, about {quantity(plan.seconds, 's')}"
+    price = profile.deployment.price_per_hour
+    if price is None:
+        return lines
+    return f"{lines}\n  cost      about {price * plan.seconds / 3600:.2f} at {price:g} per hour of the deployment"
+
+
+def describe(plan: "Plan", profile: "Profile") -> str:
+    """The plan as text: addresses, loads in order, the sum and its cost, and what cannot be decided."""
+    from auditor.report.words import clean
+
+    budget = profile.probe.budget
+    head = f"  {'load':<22}{'in flight':>9}  {'requests':>8}  {'prompt/output':>13}  {'tokens':>11}  purpose"
+    lines = [
+        f"Plan for {clean(profile.name)}; nothing is sent.",
+        "",
+        _address(profile),
+        "",
+        head,
+        *map(_load_line, plan.loads),
+        "",
+        _cost(plan, profile),
+        f"  budget    {budget.requests:,} requests, {budget.tokens:,} tokens, {budget.duration / 60:g} min",
+    ]
+    if plan.notes:
+        lines += ["", "This plan cannot decide:"]
+    for note in plan.notes:
+        rules = f" ({', '.join(note.rules)})" if note.rules else ""
+        lines.append(f"  - {clean(note.message)}{rules}")
+    return "\n".join(lines) + "\n"
+
+
+def _plan(loaded: "Loaded") -> "Plan":
+    from auditor.run import plan_offline
+
+    return plan_offline(loaded)
+
+
+def command(profile: ProfileName) -> None:
+    """Show what `audit run` would send and cost, and what it could not decide.
+
+    Sends nothing. Requests are counted as measured+warm-up, prompt and output tokens at the median.
+    """
+    from auditor.loading import load_profile
+
+    loaded = load_profile(profile)
+    write(describe(_plan(loaded), loaded.profile))

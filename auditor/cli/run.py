@@ -1,0 +1,92 @@
+"""`audit run PROFILE`: the whole audit."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from auditor.cli.options import Offline, OnInconclusive, Only, Output, Policy, ProfileName, Today, date, letters
+from auditor.cli.output import deliver, targets
+
+if TYPE_CHECKING:
+    from auditor.cli.progress import Bars, Lines
+    from auditor.evidence import Report
+    from auditor.loading import Loaded
+    from auditor.run import Options
+
+__all__ = ["command"]
+
+Save = Annotated[
+    Path | None,
+    typer.Option("--save", metavar="DIR", help="Keep the run here, for `judge` and `report`.", show_default=False),
+]
+
+
+def command(
+    profile: ProfileName,
+    *,
+    output: Output = None,
+    save: Save = None,
+    offline: Offline = False,
+    only: Only = None,
+    on_inconclusive: OnInconclusive = Policy.inconclusive,
+    today: Today = None,
+) -> None:
+    """Audit a deployment: discover, probe, judge, report.
+
+    The report goes to stdout, progress to stderr. Ctrl-C judges what was measured so far.
+
+    \b
+    audit run embedded                          no GPU, no server: an emulated engine
+    audit run prod.yaml --save runs/today       keep the run
+    audit run prod.yaml -o json=- > report.json
+    """
+    wanted = targets(output or ())
+    from auditor.loading import load_profile
+    from auditor.run import Options
+
+    options = Options(
+        only=letters(only), offline=offline, save=save, on_inconclusive=on_inconclusive.value, today=date(today)
+    )
+    report = _audit(load_profile(profile), options)
+    deliver(report, wanted)
+    raise typer.Exit(report.exit_code)
+
+
+def _audit(loaded: "Loaded", options: "Options") -> "Report":
+    from auditor.cli.progress import progress
+
+    show = progress(sys.stderr)
+    try:
+        with _terminate_like_ctrl_c():
+            return asyncio.run(_watched(loaded, options, show))
+    finally:
+        show.close()
+
+
+async def _watched(loaded: "Loaded", options: "Options", show: "Lines | Bars") -> "Report":
+    from auditor.cli.progress import beat
+    from auditor.run import audit
+
+    heart = asyncio.create_task(beat(show))
+    try:
+        return await audit(loaded, options, show)
+    finally:
+        heart.cancel()
+        with suppress(asyncio.CancelledError):
+            await heart
+
+
+@contextmanager
+def _terminate_like_ctrl_c() -> Iterator[None]:
+    """A pipeline that is cancelled sends SIGTERM: treat it as Ctrl-C, so that what was measured is kept."""
+    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
