@@ -1,7 +1,7 @@
 """What the program must know about one engine: a table of facts and a few pure functions, one instance a file."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from auditor.theory.device import Device
@@ -13,13 +13,16 @@ __all__ = ["Flag", "Flavour", "Reply"]
 class Flag:
     """One launch flag: its spellings, the field it sets, and how its value is written.
 
-    `field` is a profile field of `deployment` or, where the profile has none, a field of `Settings`.
-    `value` takes an argument; `on` and `off` are switches that set the field to true or false.
+    `field` is a profile field of `deployment` or, where the profile has none, a field of `Settings` or `Served`;
+    "speculative.method" is the key `method` of the mapping `speculative`.
+    `value` takes an argument; `many` takes one or more; `on` and `off` are switches that set the field to true or
+    false. `human` says that the engine takes 32k and 4G here.
     """
 
     names: tuple[str, ...]
     field: str
-    kind: Literal["value", "on", "off"] = "value"
+    kind: Literal["value", "many", "on", "off"] = "value"
+    human: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,10 @@ class Reply:
     json: Any = None
 
 
+def _unchanged(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(fields)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flavour:
     """One engine.
@@ -41,6 +48,12 @@ class Flavour:
     `read_served` turns them into fields of `Served` and the path that told each; `defaults` gives the explicit values
     of fields of `Settings` that a version of the engine uses on a device when no flag says otherwise; `metrics_paths`
     are tried in order for the metrics page; `prefix` starts its metric names.
+
+    For launch lines: `images` are container images whose arguments are the engine's; `positional_model` says that the
+    first bare word names the model; `switches` and `values` are known flags without and with an argument that set
+    nothing the audit uses; `env` maps environment variables to the flags they stand for; `derive` completes the parsed
+    fields (expert parallelism from a switch, the context of one slot) and `derived_from` says from which field each of
+    those follows.
     """
 
     name: str
@@ -53,3 +66,10 @@ class Flavour:
     recognise: Callable[[Mapping[str, Reply]], bool]
     read_served: Callable[[Mapping[str, Reply]], tuple[dict[str, Any], dict[str, str]]]
     defaults: Callable[[str | None, Device | None], dict[str, Any]]
+    images: tuple[str, ...] = ()
+    positional_model: bool = False
+    switches: frozenset[str] = frozenset()
+    values: frozenset[str] = frozenset()
+    env: Mapping[str, str] = field(default_factory=dict)
+    derive: Callable[[Mapping[str, Any]], dict[str, Any]] = _unchanged
+    derived_from: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,180 @@
+"""SGLang: launch flags, defaults by version, what its server tells."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from auditor.engines.flag_words import SGLANG_SWITCHES, SGLANG_VALUES
+from auditor.engines.flavour import Flag, Flavour, Reply
+from auditor.engines.replies import Facts, field, models, owned_by, says_metric
+from auditor.theory.device import Device
+
+__all__ = ["FLAVOUR"]
+
+_MIB = 2**20
+
+_FLAGS = (
+    Flag(("--model-path", "--model"), "model"),
+    Flag(("--served-model-name",), "served_model_name"),
+    Flag(("--host",), "host"),
+    Flag(("--port",), "port"),
+    Flag(("--api-key",), "api_key"),
+    Flag(("--admin-api-key",), "api_key"),
+    Flag(("--ssl-keyfile-password",), "secret"),
+    Flag(("--tp-size", "--tp", "--tensor-parallel-size"), "tensor_parallel"),
+    Flag(("--pp-size", "--pp", "--pipeline-parallel-size"), "pipeline_parallel"),
+    Flag(("--dp-size", "--dp", "--data-parallel-size"), "data_parallel"),
+    Flag(("--ep-size", "--ep", "--expert-parallel-size"), "expert_parallel"),
+    Flag(("--enable-dp-attention",), "dp_attention", "on"),
+    Flag(("--dtype",), "compute_dtype"),
+    Flag(("--quantization",), "quantization"),
+    Flag(("--kv-cache-dtype",), "kv_cache_dtype"),
+    Flag(("--context-length",), "max_model_len", human=True),
+    Flag(("--max-running-requests",), "max_num_seqs"),
+    Flag(("--max-queued-requests",), "queue_limit"),
+    Flag(("--chunked-prefill-size",), "max_num_batched_tokens"),
+    Flag(("--mem-fraction-static",), "mem_fraction_static"),
+    Flag(("--max-total-tokens",), "kv_pool_tokens", human=True),
+    Flag(("--page-size",), "block_size"),
+    Flag(("--swa-full-tokens-ratio",), "swa_full_tokens_ratio"),
+    Flag(("--disable-hybrid-swa-memory",), "hybrid_kv_manager", "off"),
+    Flag(("--disable-cuda-graph",), "enforce_eager", "on"),
+    Flag(("--attention-backend",), "attention_backend"),
+    Flag(("--disable-radix-cache",), "prefix_caching", "off"),
+    Flag(("--speculative-algorithm", "--speculative-algo"), "speculative.method"),
+    Flag(("--speculative-draft-model-path", "--speculative-draft-model"), "speculative.model"),
+    Flag(("--speculative-num-steps",), "speculative.num_steps"),
+    Flag(("--speculative-num-draft-tokens",), "speculative.num_speculative_tokens"),
+    Flag(("--disaggregation-mode",), "disaggregated"),
+)
+
+
+def _derive(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The disaggregation mode of an instance is a word; a speculation without draft tokens drafts its steps; a
+    chunked prefill size of -1 switches chunking off.
+    """
+    derived = dict(fields)
+    if "disaggregated" in derived:
+        derived["disaggregated"] = derived["disaggregated"] in ("prefill", "decode")
+    speculative = derived.get("speculative")
+    if isinstance(speculative, dict) and "num_steps" in speculative:
+        derived["speculative"] = {"num_speculative_tokens": speculative["num_steps"], **speculative}
+    if derived.get("max_num_batched_tokens", 1) <= 0:
+        del derived["max_num_batched_tokens"]
+    return derived
+
+
+def _recognise(replies: Mapping[str, Reply]) -> bool:
+    return owned_by(replies, "sglang") or says_metric(replies, ["sglang:", "sglang_"]) or _info(replies) is not None
+
+
+def _info(replies: Mapping[str, Reply]) -> str | None:
+    """The path whose answer holds the server's settings: /server_info, or /get_server_info before 0.5.5."""
+    for path in ("/server_info", "/get_server_info"):
+        if isinstance(field(replies, path, "mem_fraction_static"), float):
+            return path
+    return None
+
+
+_INFO_FIELDS = {
+    "engine_version": "version",
+    "kv_tokens": "max_total_num_tokens",
+    "block_size": "page_size",
+    "dtype": "dtype",
+    "kv_cache_dtype": "kv_cache_dtype",
+    "quantization": "quantization",
+    "max_num_batched_tokens": "chunked_prefill_size",
+    "queue_limit": "max_queued_requests",
+    "mem_fraction_static": "mem_fraction_static",
+    "tensor_parallel": "tp_size",
+    "pipeline_parallel": "pp_size",
+    "data_parallel": "dp_size",
+    "attention_backend": "attention_backend",
+    "speculative": "speculative_algorithm",
+}
+
+
+def _read_served(replies: Mapping[str, Reply]) -> tuple[dict[str, Any], dict[str, str]]:
+    facts = Facts()
+    for entry in models(replies):
+        facts.add("max_model_len", entry.get("max_model_len"), "/v1/models")
+    path = _info(replies)
+    if path is not None:
+        _read_info(replies, path, facts)
+    load = field(replies, "/v1/loads", "loads", 0)
+    if isinstance(load, dict):
+        facts.add("kv_tokens", load.get("max_total_num_tokens"), "/v1/loads")
+        facts.add("max_num_seqs", load.get("max_running_requests"), "/v1/loads")
+        facts.add("engine_version", field(replies, "/v1/loads", "version"), "/v1/loads")
+    mode = field(replies, "/model_info", "disaggregation_mode")
+    facts.add("disaggregated", mode in ("prefill", "decode") if isinstance(mode, str) else None, "/model_info")
+    return facts.result()
+
+
+def _read_info(replies: Mapping[str, Reply], path: str, facts: Facts) -> None:
+    for name, key in _INFO_FIELDS.items():
+        facts.add(name, field(replies, path, key), path)
+    facts.add("max_model_len", field(replies, path, "context_length"), path)
+    state = field(replies, path, "internal_states", 0)
+    if isinstance(state, dict):
+        facts.add("max_num_seqs", state.get("effective_max_running_requests_per_dp"), path)
+    facts.add("max_num_seqs", field(replies, path, "max_running_requests"), path)
+    tokens, page = facts.values.get("kv_tokens"), facts.values.get("block_size")
+    if isinstance(tokens, int) and isinstance(page, int) and page > 0:
+        facts.add("kv_blocks", tokens // page, path)
+    mode = field(replies, path, "disaggregation_mode")
+    facts.add("disaggregated", mode in ("prefill", "decode") if isinstance(mode, str) else None, path)
+    radix_off = field(replies, path, "disable_radix_cache")
+    facts.add("prefix_caching", not radix_off if isinstance(radix_off, bool) else None, path)
+    graph = field(replies, path, "cuda_graph_config", "decode", "backend")
+    off = field(replies, path, "disable_cuda_graph")
+    facts.add("enforce_eager", (off or graph == "disabled") if isinstance(off, bool) else None, path)
+
+
+def _defaults(_version: str | None, device: Device | None) -> dict[str, Any]:
+    """Defaults of `sglang.launch_server` where no flag says otherwise.
+
+    Rules of handle_gpu_memory_settings (srt/arg_groups/memory_hook.py, 0.5.23; in server_args.py before): the chunk
+    follows the device's memory; memory kept free = 512 MiB + 1.5 MiB a chunk token + TP x PP / 8 GiB + 2 MiB a graph
+    batch + 8 MiB a prefill graph, at least 10 GiB above 60 GiB; mem_fraction_static is the rest, rounded to 3 digits.
+    One device is assumed here. Page size 1 (64 or 128 with some attention backends). max_running_requests is at least
+    2048 (resolve_max_num_reqs: capacity / context x 512, within 2048..4096, at most half of the pool's tokens).
+    """
+    if device is None or device.kind == "cpu":
+        return {"max_num_batched_tokens": 4096, "block_size": 1, "max_num_seqs": 2048, "enforce_eager": False}
+    memory = (device.usable_bytes or device.memory_bytes) / _MIB
+    steps = ((20, 2048, 8), (35, 4096, 48), (60, 4096, 32), (160, 8192, 256))
+    chunk, graph = next(((c, g) for gib, c, g in steps if memory < gib * 1024), (16384, 512))
+    reserved = 512 + 1.5 * chunk + 1024 / 8 + 2 * graph + 8 * _prefill_graphs(chunk)
+    if memory > 60 * 1024:
+        reserved = max(reserved, 10 * 1024)
+    return {
+        "memory_fraction": round((memory - reserved) / memory, 3),
+        "max_num_batched_tokens": chunk,
+        "max_num_seqs": 2048,
+        "block_size": 1,
+        "enforce_eager": False,
+    }
+
+
+def _prefill_graphs(largest: int) -> int:
+    """How many prefill graphs are captured (generate_prefill_cuda_graph_batch_sizes in cuda_graph_hook.py)."""
+    ranges = ((4, 33, 4), (48, 257, 16), (288, 513, 32), (576, 1025, 64), (1280, 4097, 256), (4608, largest + 1, 512))
+    return sum(size <= largest for bounds in ranges for size in range(*bounds))
+
+
+FLAVOUR = Flavour(
+    name="sglang",
+    title="SGLang",
+    commands=("sglang.launch_server", "sglang serve"),
+    flags=_FLAGS,
+    switches=SGLANG_SWITCHES,
+    values=SGLANG_VALUES,
+    positional_model=False,
+    derive=_derive,
+    info_paths=("/server_info", "/get_server_info", "/model_info", "/v1/loads"),
+    metrics_paths=("/metrics",),
+    prefix="sglang:",
+    recognise=_recognise,
+    read_served=_read_served,
+    defaults=_defaults,
+)

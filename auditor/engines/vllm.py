@@ -1,0 +1,155 @@
+"""vLLM: launch flags, defaults by version, what its server tells."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from auditor.engines.flag_words import VLLM_SWITCHES, VLLM_VALUES
+from auditor.engines.flavour import Flag, Flavour, Reply
+from auditor.engines.replies import Facts, field, info_labels, models, owned_by, says_metric, version
+from auditor.theory.device import Device
+
+__all__ = ["FLAVOUR"]
+
+_GIB = 2**30
+
+_FLAGS = (
+    Flag(("--model",), "model"),
+    Flag(("--served-model-name",), "served_model_name", "many"),
+    Flag(("--host",), "host"),
+    Flag(("--port",), "port"),
+    Flag(("--api-key",), "api_key", "many"),
+    Flag(("--hf-token",), "secret"),
+    Flag(("--tensor-parallel-size", "-tp"), "tensor_parallel"),
+    Flag(("--pipeline-parallel-size", "-pp"), "pipeline_parallel"),
+    Flag(("--data-parallel-size", "-dp"), "data_parallel"),
+    Flag(("--enable-expert-parallel", "-ep"), "expert_parallel", "on"),
+    Flag(("--decode-context-parallel-size", "-dcp"), "decode_context_parallel"),
+    Flag(("--dtype",), "compute_dtype"),
+    Flag(("--quantization", "-q"), "quantization"),
+    Flag(("--kv-cache-dtype",), "kv_cache_dtype"),
+    Flag(("--max-model-len",), "max_model_len", human=True),
+    Flag(("--max-num-seqs",), "max_num_seqs"),
+    Flag(("--max-num-batched-tokens",), "max_num_batched_tokens", human=True),
+    Flag(("--max-num-queued-reqs",), "queue_limit"),
+    Flag(("--gpu-memory-utilization", "--device-memory-utilization"), "gpu_memory_utilization"),
+    Flag(("--kv-cache-memory-bytes", "--kv-cache-memory"), "kv_pool_bytes", human=True),
+    Flag(("--num-gpu-blocks-override",), "kv_blocks"),
+    Flag(("--block-size",), "block_size"),
+    Flag(("--enforce-eager",), "enforce_eager", "on"),
+    Flag(("--attention-backend",), "attention_backend"),
+    Flag(("--enable-prefix-caching",), "prefix_caching", "on"),
+    Flag(("--disable-hybrid-kv-cache-manager",), "hybrid_kv_manager", "off"),
+    Flag(("--speculative-config", "-sc"), "speculative"),
+    Flag(("--spec-method",), "speculative.method"),
+    Flag(("--spec-model", "--speculative-model"), "speculative.model"),
+    Flag(("--spec-tokens", "--num-speculative-tokens"), "speculative.num_speculative_tokens"),
+    Flag(("--kv-transfer-config",), "kv_transfer"),
+)
+
+
+def _derive(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Expert parallelism is a switch whose degree is TP x DP; a KV connector between a prefill and a decode instance
+    means that they are apart.
+    """
+    derived = dict(fields)
+    if derived.get("expert_parallel") is True:
+        derived["expert_parallel"] = derived.get("tensor_parallel", 1) * derived.get("data_parallel", 1)
+    elif "expert_parallel" in derived:
+        derived["expert_parallel"] = 1
+    transfer = derived.get("kv_transfer")
+    if isinstance(transfer, dict):
+        apart = transfer.get("kv_role") in ("kv_producer", "kv_consumer")
+        connector = str(transfer.get("kv_connector", ""))
+        if apart or connector.startswith(("Nixl", "P2pNccl", "Mooncake")):
+            derived["disaggregated"] = True
+    return derived
+
+
+def _recognise(replies: Mapping[str, Reply]) -> bool:
+    return owned_by(replies, "vllm") or says_metric(replies, ["vllm:"])
+
+
+def _number(text: str | None, kind: type[int] | type[float]) -> Any:
+    try:
+        return kind(text) if text is not None else None
+    except ValueError:
+        return None
+
+
+def _read_served(replies: Mapping[str, Reply]) -> tuple[dict[str, Any], dict[str, str]]:
+    facts = Facts()
+    facts.add("engine_version", field(replies, "/version", "version"), "/version")
+    for entry in models(replies):
+        facts.add("max_model_len", entry.get("max_model_len"), "/v1/models")
+    series = info_labels(replies, "vllm:cache_config_info")
+    engines = {labels.get("engine", "0") for labels in series}
+    if len(engines) > 1:
+        facts.add("data_parallel", len(engines), "/metrics, engine labels")
+    if series:
+        _read_cache_config(min(series, key=lambda s: _number(s.get("num_gpu_blocks"), int) or 0), facts)
+    return facts.result()
+
+
+def _read_cache_config(labels: Mapping[str, str], facts: Facts) -> None:
+    """The engine's own KV figures; of several ranks or replicas those of the smallest pool."""
+    source = "/metrics, cache_config_info"
+    blocks, size = _number(labels.get("num_gpu_blocks"), int), _number(labels.get("block_size"), int)
+    facts.add("kv_blocks", blocks, source)
+    facts.add("block_size", size, source)
+    facts.add("kv_tokens", _number(labels.get("kv_cache_size_tokens"), int), source)
+    if blocks and size:  # before kv_cache_size_tokens existed; with several kinds of layers this is not the token count
+        facts.add("kv_tokens", blocks * size, f"{source}, num_gpu_blocks x block_size")
+    facts.add("kv_max_concurrency", _number(labels.get("kv_cache_max_concurrency"), float), source)
+    facts.add("kv_cache_dtype", labels.get("cache_dtype"), source)
+    facts.add("gpu_memory_utilization", _number(labels.get("gpu_memory_utilization"), float), source)
+    caching = {"True": True, "False": False}.get(labels.get("enable_prefix_caching", ""))
+    facts.add("prefix_caching", caching, source)
+
+
+def _defaults(engine_version: str | None, device: Device | None) -> dict[str, Any]:
+    """Defaults of `vllm serve` where no flag says otherwise.
+
+    gpu_memory_utilization: vllm/config/cache.py, 0.9 up to 0.19, 0.92 from 0.20. Batch limits: EngineArgs
+    .get_batch_defaults in vllm/engine/arg_utils.py (pull requests 12369 and 17885: devices of at least 70 GiB that are
+    no A100 get 8192 and 1024; pull request 51726: at least 160 GiB get 16384). Block size: 16; 128 on the CPU
+    (platforms/cpu.py); MLA is in `settings`, which knows the model.
+    """
+    number = version(engine_version) or (99, 0, 0)
+    memory = (device.memory_bytes if device else 0) / _GIB
+    cpu = device is not None and device.kind == "cpu"
+    large = memory >= 70 and "a100" not in (device.key.lower() if device else "")
+    tokens, seqs = (8192, 1024) if large else (2048, 256)
+    if memory >= 160 and number >= (0, 27, 0):
+        tokens = 16384
+    if number < (0, 8, 5):  # before the token budget followed the device; 512 was the budget of chunked prefill
+        tokens, seqs = 2048, 256
+    if cpu:
+        tokens, seqs = 2048, 128
+    return {
+        "memory_fraction": 0.92 if number >= (0, 20, 0) else 0.9,
+        "max_num_batched_tokens": tokens,
+        "max_num_seqs": seqs,
+        "block_size": 128 if cpu else 16,
+        "enforce_eager": False,
+    }
+
+
+FLAVOUR = Flavour(
+    name="vllm",
+    title="vLLM",
+    commands=("vllm serve", "vllm.entrypoints.openai.api_server"),
+    images=("vllm/vllm-openai", "vllm/vllm-openai-rocm", "rocm/vllm", "vllm/vllm-openai-cpu"),
+    positional_model=True,
+    flags=_FLAGS,
+    switches=VLLM_SWITCHES,
+    values=VLLM_VALUES,
+    env={"VLLM_ATTENTION_BACKEND": "--attention-backend"},
+    derive=_derive,
+    derived_from={"disaggregated": "kv_transfer"},
+    info_paths=("/version",),
+    metrics_paths=("/metrics",),
+    prefix="vllm:",
+    recognise=_recognise,
+    read_served=_read_served,
+    defaults=_defaults,
+)
