@@ -6,6 +6,7 @@ All times are seconds, all rates per second, all shares 0..1. None means "not ob
 """
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -140,13 +141,6 @@ class Evidence:
         return tuple(s for m in self.loads(purpose) for s in m.judged if cls in (None, s.cls))
 
     @property
-    def instances(self) -> int:
-        """Engine instances that share the load: replicas times data-parallel ranks."""
-        declared = self.profile.deployment
-        ranks = self.settings.data_parallel if self.settings else declared.data_parallel
-        return max(1, declared.replicas) * max(1, ranks or 1)
-
-    @property
     def target(self) -> int | None:
         """Requests in flight at the target load, over all replicas; a declared rate counts as the load planned for
         it.
@@ -160,8 +154,28 @@ class Evidence:
 
     @property
     def share_of_target(self) -> int | None:
-        """Requests in flight on the busiest engine instance at the target load."""
-        return math.ceil(self.target / self.instances) if self.target else None
+        """Requests in flight on the busiest replica (over all its data-parallel ranks) at the target load."""
+        return math.ceil(self.target / max(1, self.profile.deployment.replicas)) if self.target else None
+
+    @property
+    def prefill_points(self) -> list[tuple[int, float]]:
+        """(prompt tokens, seconds to the first token without the network) of the idle ladder, one a request."""
+        trip = (self.served.round_trip if self.served else None) or 0.0
+        return [
+            (s.prompt_tokens or s.asked_prompt_tokens, max(1e-6, s.ttft - trip))
+            for s in self.requests("prefill")
+            if s.good and s.ttft is not None and not s.cached_tokens
+        ]
+
+    @property
+    def decode_points(self) -> list[tuple[int, int, float]]:
+        """(streams, tokens of context, seconds a step) of the decode ladder, while all its streams decode."""
+        points = []
+        for m in self.loads("decode"):
+            reply = max((s.output_tokens or 0 for s in m.samples), default=0)
+            if m.step is not None:
+                points.append((m.load.concurrency, (m.load.context or 0) + reply // 2, m.step))
+        return points
 
     @property
     def lacking(self) -> str | None:
@@ -186,6 +200,10 @@ class Evidence:
     def flag(self, name: str, fallback: str | None = None) -> str:
         """The engine's flag for a profile field, or the field's own name where the engine has none."""
         return self.flags.get(name, fallback or name)
+
+    def spell(self, text: str) -> str:
+        """`text` with each {field} replaced by the engine's flag for it, where the engine has one."""
+        return re.sub(r"\{(\w+)\}", lambda match: self.flag(match[1]), text)
 
 
 # ------------------------------------------------------------------------------------------------------------ findings

@@ -57,6 +57,21 @@ class Judged:
     value: Interval
     missing: int | None
 
+    @property
+    def verdict(self) -> str:
+        """The status in words."""
+        words = {"pass": "few enough to be sure", "fail": "too many beyond doubt", "inconclusive": "too close to call"}
+        return words[self.status]
+
+    @property
+    def more(self) -> str | None:
+        """What an inconclusive outcome lacks: "37 more good requests"."""
+        if self.status != "inconclusive":
+            return None
+        if self.missing is None:
+            return "a limit that a finite number of requests can prove (0 % is none)"
+        return f"{self.missing} more good requests"
+
 
 def judge_ceiling(values: Sequence[float], limit: float, share: float, confidence: float) -> Judged:
     """Do `share` of the requests stay within `limit`? `values` in start order, failed requests as math.inf.
