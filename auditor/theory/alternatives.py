@@ -1,0 +1,38 @@
+"""What-ifs: the same engine with one lever moved, for remedies that show what they would bring."""
+
+from dataclasses import dataclass, replace
+
+from auditor.theory.device import Device
+from auditor.theory.settings import Settings
+
+__all__ = ["Alternative", "alternatives"]
+
+_Q8_0 = 34 / 32  # bytes per value of llama.cpp's q8_0 (ggml-common.h: 32 values and a 2-byte scale)
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """One lever: the profile field that moves, its new value as the engine's flag takes it, and the settings then."""
+
+    field: str
+    value: str
+    settings: Settings
+
+
+def alternatives(settings: Settings, device: Device | None = None) -> tuple[Alternative, ...]:
+    """The levers that this engine and device still have: fp8 weights, an 8-bit KV cache, twice the tensor parallelism.
+
+    Whether the model's quality bears them is for its owner to judge.
+    """
+    found: list[Alternative] = []
+    llamacpp = settings.engine == "llamacpp"
+    if settings.weight_bits > 8 and not llamacpp and device is not None and "fp8" in device.flops:
+        fp8 = replace(settings, weight_bits=8.0, compute_dtype="fp8", quantization="fp8")
+        found.append(Alternative("quantization", "fp8", fp8))
+    if settings.kv_bytes > 1.1:
+        kind, size = ("q8_0", _Q8_0) if llamacpp else ("fp8", 1.0)
+        found.append(Alternative("kv_cache_dtype", kind, replace(settings, kv_bytes=size, kv_cache_dtype=kind)))
+    if not llamacpp:
+        wide = replace(settings, tensor_parallel=settings.tensor_parallel * 2, devices=settings.devices * 2)
+        found.append(Alternative("tensor_parallel", str(wide.tensor_parallel), wide))
+    return tuple(found)
