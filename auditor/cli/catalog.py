@@ -30,7 +30,7 @@ Row = Mapping[str, Any]
 KindName = Annotated[
     Kind | None,
     typer.Argument(
-        metavar="KIND", help="accelerators, models or engines; a count of each without it.", show_default=False
+        metavar="KIND", help="What to list; a count of each without it.", show_default=False
     ),
 ]
 EntryName = Annotated[str | None, typer.Argument(metavar="NAME", help="One entry in full.", show_default=False)]

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from auditor.measurement import Load, Measurement, Sample, Snapshot
+from auditor.report.words import quantity
 
-__all__ = ["Figures", "figures", "prompt_and_output", "rank", "tokens_of"]
+__all__ = ["Figures", "figures", "latency", "prompt_and_output", "rank", "rate", "tokens_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +89,16 @@ def figures(measurement: Measurement) -> Figures:
         stopped=measurement.stopped,
         server=_server(measurement.snapshots),
     )
+
+
+def latency(value: float) -> str:
+    """A latency of `Figures` in words: "failed" where the request at that percentile did not end well."""
+    return "failed" if math.isinf(value) else quantity(value, "s")
+
+
+def rate(value: float) -> str:
+    """A TPS of `Figures` in words."""
+    return quantity(value, "tokens/s") if value else "failed"
 
 
 def tokens_of(load: Load) -> int:

@@ -15,7 +15,7 @@ from auditor.report.figures import figures, prompt_and_output, tokens_of
 
 __all__ = ["plain", "render"]
 
-_LIMIT = 20_000
+_LIMIT = 4_000
 
 
 def _load(load: Load) -> dict[str, Any]:

@@ -5,12 +5,12 @@ out as the characters they are.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from auditor.evidence import Evidence, Finding, Report
 from auditor.measurement import Load
 from auditor.report import words
-from auditor.report.figures import Figures, figures, prompt_and_output, tokens_of
+from auditor.report.figures import Figures, figures, latency, prompt_and_output, rate, tokens_of
 
 __all__ = ["escape", "render"]
 
@@ -54,7 +54,7 @@ def _questions(report: Report) -> list[str]:
 
 def _facts(finding: Finding, confidence: float) -> Iterable[tuple[str, str]]:
     if finding.measured:
-        yield finding.measured.provenance, escape(words.number(finding.measured, confidence))
+        yield finding.measured.provenance, escape(words.number(finding.measured, confidence, provenance=False))
     if finding.required:
         yield "required", escape(words.number(finding.required, confidence))
     if finding.where:
@@ -106,21 +106,14 @@ def _waivers(report: Report) -> list[str]:
 # ------------------------------------------------------------------------------------------- numbers, plan, environment
 
 
-def _seconds(values: Mapping[str, float], name: str) -> str:
-    value = values.get(name)
-    return "failed" if value == float("inf") else words.quantity(value, "s") if value is not None else ""
-
-
 def _load_row(item: Figures) -> Sequence[str]:
     return (
         escape(item.load, 60),
         str(item.concurrency),
         f"{item.requests} ({item.failed} failed)" if item.failed else str(item.requests),
-        _seconds(item.ttft, "p50"),
-        _seconds(item.ttft, "p95"),
-        words.quantity(item.tps["p05"], "tokens/s") if "p05" in item.tps else "",
-        words.quantity(item.tps["p50"], "tokens/s") if "p50" in item.tps else "",
-        _seconds(item.e2e, "p95"),
+        *(latency(item.ttft[name]) if name in item.ttft else "" for name in ("p50", "p95")),
+        *(rate(item.tps[name]) if name in item.tps else "" for name in ("p50", "p05")),
+        latency(item.e2e["p95"]) if "p95" in item.e2e else "",
         words.quantity(item.output_rate, "tokens/s") if item.output_rate is not None else "",
         escape(item.stopped or "", 120),
     )
@@ -135,8 +128,8 @@ def _numbers(evidence: Evidence) -> list[str]:
         "Requests",
         "TTFT p50",
         "TTFT p95",
-        "TPS p05",
         "TPS p50",
+        "TPS p05",
         "E2E p95",
         "Output in all",
         "Stopped",

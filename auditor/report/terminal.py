@@ -8,11 +8,12 @@ from collections.abc import Iterable
 
 from auditor.evidence import Finding, QuestionResult, Report
 from auditor.report import words
+from auditor.report.figures import figures, latency, rate
 
 __all__ = ["render", "render_colour"]
 
 WIDTH = 80
-_INDENT = 11
+_INDENT = 13
 _COLOURS = {"fail": "1;31", "inconclusive": "1;35", "warn": "33", "pass": "32", "skip": "2"}
 _VERDICT_COLOURS = {"READY": "1;32", "NOT READY": "1;31", "INCONCLUSIVE": "1;35"}
 
@@ -88,9 +89,19 @@ def _questions(report: Report, paint: _Paint) -> Iterable[str]:
         yield from _question(result, width, paint)
 
 
+def _measured(report: Report) -> Iterable[str]:
+    """One line a load that imitates the traffic: what a reader wants to know even when all is well."""
+    for item in map(figures, report.evidence.loads("slo")):
+        parts = [f"{item.requests} requests", f"{item.failed} failed"]
+        parts += [f"TTFT {name} {latency(item.ttft[name])}" for name in ("p50", "p95") if name in item.ttft]
+        parts += [f"TPS {name} {rate(item.tps[name])}" for name in ("p50", "p05") if name in item.tps]
+        parts += [f"E2E p95 {latency(item.e2e['p95'])}"] if "p95" in item.e2e else []
+        yield from _wrap(", ".join(parts), f"  {words.clean(item.load, 40)}: ", 5)
+
+
 def _evidence_lines(finding: Finding, confidence: float) -> Iterable[str]:
     if finding.measured:
-        yield from _field(finding.measured.provenance, words.number(finding.measured, confidence))
+        yield from _field(finding.measured.provenance, words.number(finding.measured, confidence, provenance=False))
     if finding.required:
         yield from _field("required", words.number(finding.required, confidence))
     for item in finding.numbers:
@@ -131,13 +142,13 @@ def _folded(report: Report) -> Iterable[str]:
     passed = sorted({f.rule for f in report.findings if f.status == "pass"})
     if passed:
         yield ""
-        yield from _wrap(", ".join(words.clean(rule, 20) for rule in passed), "passed     ", _INDENT)
+        yield from _wrap(", ".join(words.clean(rule, 20) for rule in passed), "passed       ", _INDENT)
     skipped = words.skipped(report)
     if skipped:
         yield ""
     for finding in skipped:
         yield from _wrap(
-            f"{words.heading(finding)}: {words.clean(finding.missing or finding.why, 200)}", "skipped    ", 13
+            f"{words.heading(finding)}: {words.clean(finding.missing or finding.why, 200)}", "skipped      ", 15
         )
 
 
@@ -160,6 +171,8 @@ def _lines(report: Report, paint: _Paint) -> Iterable[str]:
     yield from _verdict(report, paint)
     yield ""
     yield from _questions(report, paint)
+    yield ""
+    yield from _measured(report)
     for finding in words.shown(report):
         yield from _card(finding, confidence, paint)
     yield from _folded(report)

@@ -112,7 +112,7 @@ def quantity(value: float | None, unit: str) -> str:
     return f"{_plain(value, 4)} {clean(unit, 40)}".rstrip()
 
 
-def number(item: Number, confidence: float | None = None) -> str:
+def number(item: Number, confidence: float | None = None, *, provenance: bool = True) -> str:
     """A number with its interval, how many requests it rests on, where it comes from, and its note."""
     facts = []
     if item.low is not None or item.high is not None:
@@ -122,10 +122,12 @@ def number(item: Number, confidence: float | None = None) -> str:
         facts.append(f"{level}interval {low} to {high}")
     if item.n is not None:
         facts.append(f"n={item.n}")
-    facts.append(item.provenance)
+    if provenance:
+        facts.append(item.provenance)
     if item.note:
         facts.append(clean(item.note, 200))
-    return f"{clean(item.name, 80)} {quantity(item.value, item.unit)} ({'; '.join(facts)})".lstrip()
+    known = f"{clean(item.name, 80)} {quantity(item.value, item.unit)}".lstrip()
+    return f"{known} ({'; '.join(facts)})" if facts else known
 
 
 # ------------------------------------------------------------------------------------------------------------ findings

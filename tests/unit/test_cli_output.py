@@ -1,0 +1,95 @@
+"""`-o FORMAT=PATH`: checked early, written whole, stdout clean."""
+
+import io
+import os
+import sys
+
+import pytest
+from made_reports import REPORT
+
+from auditor.cli.output import Target, deliver, targets, write
+from auditor.errors import UsageError
+
+
+def test_the_terminal_report_is_the_default(tmp_path):
+    file = tmp_path / "report.json"
+    assert targets(()) == (Target("terminal"),)
+    assert targets([f"json={file}"]) == (Target("json", file), Target("terminal"))
+    assert targets([f"json={file}"], always_print=False) == (Target("json", file),)
+    assert targets(["json=-"]) == (Target("json"),)
+
+
+@pytest.mark.parametrize(
+    ("specs", "words"),
+    [
+        (["json"], "needs FORMAT=PATH"),
+        (["json="], "needs FORMAT=PATH"),
+        (["jsom=x"], "did you mean json?"),
+        (["pdf=x"], "formats: json, markdown, terminal"),
+        (["json=-", "markdown=-"], "two reports for stdout"),
+        (["json=nowhere/deep/x.json"], "does not exist; create it first"),
+        (["json=."], "cannot be written (Is a directory)"),
+    ],
+)
+def test_mistakes_are_one_line(specs, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError) as caught:
+        targets(specs)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_two_reports_for_one_file(tmp_path):
+    with pytest.raises(UsageError, match="two reports for"):
+        targets([f"json={tmp_path}/a", f"markdown={tmp_path}/b/../a"])
+
+
+def test_the_check_leaves_nothing_and_changes_nothing(tmp_path):
+    old = tmp_path / "old.json"
+    old.write_text("kept")
+    targets([f"json={old}", f"markdown={tmp_path / 'new.md'}"])
+    assert old.read_text() == "kept"
+    assert [path.name for path in tmp_path.iterdir()] == ["old.json"]
+
+
+def test_every_report_is_written(tmp_path, capsys):
+    file = tmp_path / "report.md"
+    deliver(REPORT, (Target("markdown", file), Target("json")))
+    assert file.read_text().startswith("# NOT READY")
+    assert capsys.readouterr().out.startswith('{\n  "schema_version": 1')
+
+
+def test_a_full_disk_loses_no_other_report(tmp_path, capsys):
+    if not os.path.exists("/dev/full"):
+        pytest.skip("no /dev/full here")
+    file = tmp_path / "report.md"
+    with pytest.raises(UsageError, match=r"/dev/full .*the verdict was: NOT READY"):
+        deliver(REPORT, (Target("json", type(file)("/dev/full")), Target("markdown", file), Target("terminal")))
+    assert file.exists()
+    assert "NOT READY" in capsys.readouterr().out
+
+
+def test_colour_only_on_a_terminal(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    deliver(REPORT, (Target("terminal"),))
+    assert "\x1b[" in sys.stdout.getvalue()
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    deliver(REPORT, (Target("terminal"),))
+    assert "\x1b[" not in sys.stdout.getvalue()
+
+
+def test_a_reader_that_went_away_is_no_error(monkeypatch):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w", encoding="utf-8") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        write("nobody reads this\n")
+        write("nor this\n")

@@ -1,0 +1,145 @@
+"""The formats against golden files, hostile strings and an empty report."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from made_reports import EVIDENCE, GOOD, QUESTIONS, READY, REPORT, TTFT
+
+from auditor.evidence import Evidence, Location, Number
+from auditor.measurement import Served
+from auditor.profile import Endpoint, Profile
+from auditor.report.markdown import escape
+from auditor.report.renderers import RENDERERS
+from auditor.report.terminal import render_colour
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+FILES = {"terminal": "report.txt", "markdown": "report.md", "json": "report.json"}
+
+HOSTILE = "\x1b[31m<script>alert(1)</script> [x](http://evil) `c` **b** | @all #1 $x$ \u202e\x00 " + "y" * 1_000_000
+
+
+def _hostile():
+    number = Number(name=HOSTILE, value=1.0, unit=HOSTILE, provenance="measured", note=HOSTILE, n=3)
+    finding = replace(
+        TTFT,
+        title=HOSTILE,
+        why=HOSTILE,
+        subject=HOSTILE,
+        measured=number,
+        required=number,
+        numbers=(number,),
+        where=Location(HOSTILE[:200], 1),
+        remedies=(HOSTILE,),
+        missing=HOSTILE,
+        voids=(HOSTILE,),
+    )
+    served = Served(engine=HOSTILE, api="chat", model=HOSTILE, engine_version=HOSTILE, warnings=(HOSTILE,))
+    evidence = replace(EVIDENCE, served=served, problems=(HOSTILE,), setting_sources={HOSTILE: HOSTILE})
+    skip = replace(finding, status="skip", rule="H206")
+    good = replace(finding, status="pass", rule="M401")
+    questions = (replace(QUESTIONS[0], headline=HOSTILE, title=HOSTILE), *QUESTIONS[1:])
+    return replace(
+        REPORT,
+        verdict_line=f"NOT READY: {HOSTILE}",
+        findings=(finding, skip, good),
+        evidence=evidence,
+        questions=questions,
+        interrupted=HOSTILE,
+        unused_waivers=(HOSTILE,),
+    )
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_the_golden_report(name):
+    assert RENDERERS[name](REPORT) == (GOLDEN / FILES[name]).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", sorted(RENDERERS))
+def test_the_same_report_gives_the_same_bytes(name):
+    assert RENDERERS[name](REPORT) == RENDERERS[name](replace(REPORT, name=REPORT.name))
+
+
+@pytest.mark.parametrize("name", sorted(RENDERERS))
+def test_an_empty_report_renders(name):
+    bare = Evidence(profile=Profile(version=1, name="bare", endpoint=Endpoint(url="emulator")), today="2026-03-01")
+    report = replace(READY, questions=(), findings=(), evidence=bare)
+    assert "READY: chat-prod" in RENDERERS[name](report)
+
+
+@pytest.mark.parametrize("name", sorted(RENDERERS))
+def test_hostile_strings_carry_no_control_codes_and_stay_small(name):
+    text = RENDERERS[name](_hostile())
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e\ud800-\udfff]", text)
+    assert len(text) < 1_000_000
+
+
+def test_terminal_fits_80_columns():
+    for report in (REPORT, READY):
+        assert max(map(len, RENDERERS["terminal"](report).splitlines())) <= 80
+    long = [line for line in RENDERERS["terminal"](_hostile()).splitlines() if len(line) > 80]
+    assert all("where" in line or not line.strip().count(" ") for line in long)
+
+
+def test_colour_is_the_same_text():
+    coloured = render_colour(REPORT)
+    assert "\x1b[1;31mFAIL\x1b[0m W110" in coloured
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == RENDERERS["terminal"](REPORT)
+    assert "\x1b" not in RENDERERS["terminal"](REPORT)
+
+
+def test_terminal_leaves_passes_to_one_line():
+    text = RENDERERS["terminal"](replace(REPORT, findings=(GOOD, replace(GOOD, rule="M402"), TTFT)))
+    assert "passed       M401, M402\n" in text
+    assert "Panel 'TTFT'" not in text
+
+
+def test_markdown_has_no_markup_of_others():
+    text = RENDERERS["markdown"](_hostile())
+    for forbidden in ("<script", "**b**", "@all", " #1", "://", "$x"):
+        assert forbidden not in text.replace("\\$", "")
+    assert not re.search(r"(?<!\\)\]\(", text)
+    ours = re.sub(r"</?(details|summary)>", "", text)
+    assert "<" not in ours
+
+
+def test_markdown_tables_keep_their_columns():
+    rows = [line for line in RENDERERS["markdown"](_hostile()).splitlines() if line.startswith("| ")]
+    assert rows
+    for row in rows[:5]:
+        assert len(re.findall(r"(?<!\\)\|", row)) == 4
+
+
+def test_markdown_escapes_once():
+    assert escape("a_b & <c>") == "a\\_b &amp; &lt;c&gt;"
+    assert escape("mail me@here or see #12") == "mail me@&#8203;here or see #&#8203;12"
+
+
+def test_markdown_folds_what_is_not_urgent():
+    text = RENDERERS["markdown"](REPORT)
+    first, _, rest = text.partition("<details>")
+    assert "W110" in first
+    assert "M401" not in first
+    assert "M401 TTFT is covered" in rest
+    assert "timeout" in rest
+
+
+def test_json_is_versioned_and_keeps_provenance():
+    data = json.loads(RENDERERS["json"](REPORT))
+    assert data["schema_version"] == 1
+    finding = next(f for f in data["findings"] if f["rule"] == "W110")
+    assert finding["measured"]["provenance"] == "measured"
+    assert finding["required"]["provenance"] == "declared"
+    assert finding["where"] == "chat.yaml:31:12"
+    load = data["evidence"]["measurements"][0]
+    assert (load["requests"], load["failed"], load["ttft"]["p95"]) == (4, 1, "inf")
+    assert "samples" not in load
+
+
+def test_json_marks_the_unbounded_and_the_unknown():
+    finding = replace(TTFT, measured=replace(TTFT.measured, high=float("inf"), low=float("nan")))
+    data = json.loads(RENDERERS["json"](replace(REPORT, findings=(finding,))))
+    assert data["findings"][0]["measured"]["high"] == "inf"
+    assert data["findings"][0]["measured"]["low"] is None

@@ -1,0 +1,89 @@
+"""Numbers and strings as reports show them."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from made_reports import ABSENT, EAGER, GOOD, KV, READY, REPORT, TTFT
+
+from auditor.evidence import Number
+from auditor.report import words
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (0.0, "s", "0 s"),
+        (0.0125, "s", "12.5 ms"),
+        (0.8, "s", "800 ms"),
+        (1.2345, "s", "1.234 s"),
+        (90.0, "s", "90 s"),
+        (600.0, "s", "10 min"),
+        (4 * 3600.0, "s", "4 h"),
+        (25.04, "tokens/s", "25 tok/s"),
+        (0.0295, "share", "2.95 %"),
+        (1.0, "share", "100 %"),
+        (15 * 1024**3, "bytes", "15 GiB"),
+        (3.35e12, "bytes/s", "3.35 TB/s"),
+        (989e12, "FLOP/s", "989 TFLOP/s"),
+        (1234567, "tokens", "1,234,567 tokens"),
+        (64, "requests", "64 requests"),
+        (7, "", "7"),
+        (None, "s", "not observed"),
+        (math.nan, "s", "not observed"),
+        (math.inf, "s", "unbounded"),
+    ],
+)
+def test_quantities_read_as_people_write_them(value, unit, text):
+    assert words.quantity(value, unit) == text
+
+
+def test_a_number_shows_interval_n_and_provenance():
+    number = Number(name="TTFT p95", value=1.32, unit="s", provenance="measured", low=1.2, high=math.inf, n=40)
+    assert words.number(number, 0.95) == "TTFT p95 1.32 s (95 % interval 1.2 s to unbounded; n=40; measured)"
+
+
+def test_a_band_without_requests_names_no_confidence():
+    number = Number(name="step", value=0.01, unit="s", provenance="computed", low=0.008, high=0.012, note="prior")
+    assert words.number(number, 0.95) == "step 10 ms (interval 8 ms to 12 ms; computed; prior)"
+
+
+@pytest.mark.parametrize(
+    ("hostile", "harmless"),
+    [
+        ("\x1b[2J\x1b[31mred\x1b[0m", "red"),
+        ("\x1b]0;title\x07rest", "rest"),
+        ("\x1b]8;;http://evil\x1b\\link", "link"),
+        ("a\r\nb\tc", "a b c"),
+        ("left\u202eright", "left right"),
+        ("zero\u200bwidth", "zero width"),
+        ("half\ud800", "half"),
+        ("bell\x07\x9b31m", "bell 31m"),
+        ("\u00fcber \u6f22", "\u00fcber \u6f22"),
+    ],
+)
+def test_strings_lose_what_could_harm_a_terminal(hostile, harmless):
+    assert words.clean(hostile) == harmless
+
+
+def test_a_megabyte_is_cut_and_counted():
+    text = words.clean("x" * 1_000_000, 100)
+    assert text == "x" * 100 + " ... (999900 more characters)"
+
+
+def test_a_cell_is_cut_to_its_width():
+    assert words.clip("abcdefghij", 8) == "abcde..."
+    assert words.clip("abc", 8) == "abc"
+
+
+def test_worst_come_first_and_waived_last():
+    low = replace(TTFT, severity="low", rule="W999")
+    assert sorted([GOOD, EAGER, KV, ABSENT, low, TTFT], key=words.sort_key) == [TTFT, low, KV, GOOD, ABSENT, EAGER]
+    assert words.shown(REPORT) == [TTFT, KV, EAGER]
+    assert words.shown(READY) == []
+    assert words.skipped(REPORT) == [ABSENT]
+
+
+def test_counts_in_one_line():
+    assert words.counts(REPORT.findings) == "1 failed, 1 inconclusive, 1 warned, 1 passed, 1 skipped (1 waived)"
+    assert words.counts(()) == "no rule was judged"
