@@ -1,0 +1,121 @@
+"""What is said twice and differently: profile, launch line and server compared field by field."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from auditor.engines import formats
+from auditor.engines.flavours import FLAVOURS
+from auditor.engines.launch import Launch
+from auditor.evidence import Conflict, Location
+from auditor.measurement import Served
+from auditor.profile import Profile
+
+__all__ = ["conflicts"]
+
+_FIELDS = (
+    *("engine_version", "tensor_parallel", "pipeline_parallel", "data_parallel", "expert_parallel", "quantization"),
+    *("kv_cache_dtype", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization"),
+    *("mem_fraction_static", "block_size", "enforce_eager", "speculative", "disaggregated"),
+    *("attention_backend", "queue_limit", "prefix_caching"),
+)
+_Said = tuple[Any, str]
+
+
+def conflicts(
+    profile: Profile, launch: Launch | None, served: Served | None, lines: Mapping[str, Location]
+) -> tuple[Conflict, ...]:
+    """Every difference between profile and launch line, and between either and the server.
+
+    `Conflict.field` is the profile path ("deployment.max_model_len"), or the bare name of a setting that only a launch
+    line has. A difference between launch line and server is listed only where the profile is silent.
+    """
+    found = []
+    for name, declared, launched, told in _said(profile, launch, served, lines):
+        pairs = [(declared, launched), (declared, told)] if declared else [(launched, told)]
+        for first, second in pairs:
+            if first and second and not _agree(name, first[0], second[0]):
+                found.append(Conflict(name, _show(first[0]), first[1], _show(second[0]), second[1]))
+    return tuple(found)
+
+
+def _said(
+    profile: Profile, launch: Launch | None, served: Served | None, lines: Mapping[str, Location]
+) -> Iterator[tuple[str, _Said | None, _Said | None, _Said | None]]:
+    """Each field with what profile, launch line and server say, None where one is silent."""
+
+    def declared(path: str, value: Any) -> _Said | None:
+        return (value, str(lines.get(path, path))) if value not in (None, "auto") else None
+
+    def launched(name: str) -> _Said | None:
+        value = launch.fields.get(name) if launch else None
+        return (value, f"launch {launch.flag_of[name]}") if launch and value not in (None, "auto") else None
+
+    def told(name: str) -> _Said | None:
+        value = getattr(served, name) if served else None
+        return (value, f"served {served.sources.get(name, '')}".strip()) if served and value is not None else None
+
+    engine = (launch.engine, "launch command") if launch else None
+    seen = told("engine") if served and served.engine != "generic" else None
+    yield "endpoint.engine", declared("endpoint.engine", profile.endpoint.engine), engine, seen
+    yield "deployment.model", declared("deployment.model", profile.deployment.model), launched("model"), None
+    served_name = launched("served_model_name") or launched("model")
+    exact = served_name if launch and launch.engine in ("vllm", "sglang") else None
+    yield "endpoint.model", None, exact, told("model")
+    for name in _FIELDS:
+        path = f"deployment.{name}"
+        own = hasattr(profile.deployment, name)
+        value = getattr(profile.deployment, name, None)
+        yield (path if own else name), declared(path, value), launched(name), told(name)
+    tokens = launched("kv_pool_tokens")
+    yield "kv_pool_tokens", None, tokens, told("kv_tokens")
+
+
+def _agree(name: str, first: Any, second: Any) -> bool:
+    """Whether two ways to write a setting mean the same."""
+    field = name.rpartition(".")[2]
+    if field == "engine_version":
+        return _release(str(first), str(second))
+    if name == "deployment.model":
+        return _same_model(str(first), str(second))
+    if field == "speculative":
+        return _speculates(first) == _speculates(second)
+    if field in ("quantization", "kv_cache_dtype"):
+        return _format(field, str(first)) == _format(field, str(second))
+    if field == "attention_backend":
+        return str(first).lower() == str(second).lower()
+    if isinstance(first, float) or isinstance(second, float):
+        return math.isclose(first, second, abs_tol=0.0005)
+    return bool(first == second)
+
+
+def _release(first: str, second: str) -> bool:
+    """0.32 agrees with 0.32.0 and 0.32.0+cpu: only the parts that both write are compared."""
+    parts = [text.removeprefix("v").partition("+")[0].split(".") for text in (first, second)]
+    return all(a == b for a, b in zip(*parts, strict=False))
+
+
+def _same_model(first: str, second: str) -> bool:
+    """Names of a hub's models are compared without their owner; of a path only the name is known, so it agrees."""
+    names = [text.rstrip("/").lower() for text in (first, second)]
+    if any(name.startswith(("/", ".", "~")) or name.endswith((".gguf", ".json")) for name in names):
+        return True
+    return names[0].rpartition("/")[2] == names[1].rpartition("/")[2]
+
+
+def _speculates(value: Any) -> bool:
+    return bool(value) and str(value).lower() not in ("none", "off", "false")
+
+
+def _format(field: str, word: str) -> Any:
+    """A format as the bits it takes, or the word itself where that is not known."""
+    size = formats.kv_bytes(word, "bf16") if field == "kv_cache_dtype" else formats.weight_bits(word, "bf16")
+    return size if size is not None else word.lower()
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return str(value.get("method") or value.get("model") or "speculative")
+    if isinstance(value, str) and value in FLAVOURS:
+        return FLAVOURS[value].title
+    return str(value)
