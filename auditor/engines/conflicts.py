@@ -67,8 +67,22 @@ def _said(
         own = hasattr(profile.deployment, name)
         value = getattr(profile.deployment, name, None)
         yield (path if own else name), declared(path, value), launched(name), told(name)
+    ranks = (_ranks(launch), "launch, TP x PP x DP") if launch and _ranks(launch) else None
+    yield "deployment.count", declared("deployment.count", _count(profile)), ranks, None
     tokens = launched("kv_pool_tokens")
     yield "kv_pool_tokens", None, tokens, told("kv_tokens")
+
+
+def _count(profile: Profile) -> int | None:
+    """Devices of one replica; 1 is the default, so it says nothing."""
+    return profile.deployment.count if profile.deployment.count > 1 else None
+
+
+def _ranks(launch: Launch) -> int | None:
+    """Devices that the launch line's parallelism takes; None where it sets none."""
+    names = ["tensor_parallel", "pipeline_parallel", *([] if launch.fields.get("dp_attention") else ["data_parallel"])]
+    degrees = [launch.fields[name] for name in names if name in launch.fields]
+    return math.prod(degrees) if degrees else None
 
 
 def _agree(name: str, first: Any, second: Any) -> bool:
@@ -86,7 +100,7 @@ def _agree(name: str, first: Any, second: Any) -> bool:
         return str(first).lower() == str(second).lower()
     if isinstance(first, float) or isinstance(second, float):
         return math.isclose(first, second, abs_tol=0.0005)
-    return bool(first == second)
+    return str(first) == str(second)
 
 
 def _release(first: str, second: str) -> bool:

@@ -21,7 +21,7 @@ _INTS = frozenset(
     [
         *("tensor_parallel", "pipeline_parallel", "data_parallel", "expert_parallel", "decode_context_parallel"),
         *("max_model_len", "max_num_seqs", "max_num_batched_tokens", "context", "slots", "ubatch", "queue_limit"),
-        *("block_size", "kv_pool_bytes", "kv_pool_tokens", "kv_blocks", "port"),
+        *("block_size", "kv_pool_bytes", "kv_pool_tokens", "kv_blocks", "captured_batch", "port"),
         *("speculative.num_speculative_tokens", "speculative.num_steps"),
     ]
 )

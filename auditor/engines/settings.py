@@ -209,14 +209,17 @@ def _mla_block(engine: str, geometry: Geometry | None, device: Device | None) ->
 
 
 def _graphs(inputs: _Inputs) -> None:
-    eager = inputs.found("enforce_eager")
-    inputs.take("captured_batch", inputs.launched("captured_batch"), inputs.default("captured_batch"))
+    """The largest batch captured as a kernel graph: vLLM min(2 x max_num_seqs, 512) (vllm/config/vllm.py), SGLang by
+    device and TP, never above the batch limit.
+    """
+    if inputs.found("enforce_eager"):
+        return
+    wide = inputs.chosen.get("tensor_parallel", 1) >= 4
+    default = inputs.default("captured_batch_wide" if wide else "captured_batch")
+    captured = inputs.take("captured_batch", inputs.launched("captured_batch"), default)
     limit = inputs.chosen.get("max_num_seqs")
-    if eager:
-        inputs.chosen.pop("captured_batch", None)
-        inputs.sources.pop("captured_batch", None)
-    elif limit and inputs.chosen.get("captured_batch", 0) > limit and inputs.flavour.name == "sglang":
-        inputs.chosen["captured_batch"] = limit
+    if captured and limit and inputs.sources["captured_batch"].startswith("default"):
+        inputs.chosen["captured_batch"] = min(captured, 2 * limit if inputs.flavour.name == "vllm" else limit)
 
 
 def _speculation(inputs: _Inputs) -> None:
@@ -240,13 +243,7 @@ def _slots(inputs: _Inputs) -> None:
     inputs.take("slots", *asked, inputs.default("slots"))
     inputs.take("ubatch", inputs.launched("ubatch"), inputs.default("ubatch"))
     inputs.take("full_swa_cache", inputs.launched("full_swa_cache"))
-    automatic = (
-        inputs.launch is not None
-        and inputs.launched("slots")[0] is None
-        or inputs.sources["slots"].startswith("default")
-    )
-    inputs.take(
-        "kv_unified",
-        inputs.launched("kv_unified"),
-        (automatic, "slots are automatic" if automatic else "slots are set"),
-    )
+    unset = inputs.launch is not None and inputs.launched("slots")[0] is None
+    automatic = unset or inputs.sources["slots"].startswith("default")
+    reason = "slots are automatic" if automatic else "slots are set"
+    inputs.take("kv_unified", inputs.launched("kv_unified"), (automatic, reason))

@@ -38,6 +38,7 @@ _FLAGS = (
     Flag(("--swa-full-tokens-ratio",), "swa_full_tokens_ratio"),
     Flag(("--disable-hybrid-swa-memory",), "hybrid_kv_manager", "off"),
     Flag(("--disable-cuda-graph",), "enforce_eager", "on"),
+    Flag(("--cuda-graph-max-bs", "--cuda-graph-max-bs-decode"), "captured_batch"),
     Flag(("--attention-backend",), "attention_backend"),
     Flag(("--disable-radix-cache",), "prefix_caching", "off"),
     Flag(("--speculative-algorithm", "--speculative-algo"), "speculative.method"),
@@ -136,14 +137,14 @@ def _defaults(_version: str | None, device: Device | None) -> dict[str, Any]:
     Rules of handle_gpu_memory_settings (srt/arg_groups/memory_hook.py, 0.5.23; in server_args.py before): the chunk
     follows the device's memory; memory kept free = 512 MiB + 1.5 MiB a chunk token + TP x PP / 8 GiB + 2 MiB a graph
     batch + 8 MiB a prefill graph, at least 10 GiB above 60 GiB; mem_fraction_static is the rest, rounded to 3 digits.
-    One device is assumed here. Page size 1 (64 or 128 with some attention backends). max_running_requests is at least
+    One device is assumed here; from TP 4 on larger batches are captured (`captured_batch_wide`). Page size 1 (64 or 128 with some attention backends). max_running_requests is at least
     2048 (resolve_max_num_reqs: capacity / context x 512, within 2048..4096, at most half of the pool's tokens).
     """
     if device is None or device.kind == "cpu":
         return {"max_num_batched_tokens": 4096, "block_size": 1, "max_num_seqs": 2048, "enforce_eager": False}
     memory = (device.usable_bytes or device.memory_bytes) / _MIB
-    steps = ((20, 2048, 8), (35, 4096, 48), (60, 4096, 32), (160, 8192, 256))
-    chunk, graph = next(((c, g) for gib, c, g in steps if memory < gib * 1024), (16384, 512))
+    steps = ((20, 2048, 8, 8), (35, 4096, 48, 160), (60, 4096, 32, 160), (160, 8192, 256, 512))
+    chunk, graph, wide = next((step[1:] for step in steps if memory < step[0] * 1024), (16384, 512, 512))
     reserved = 512 + 1.5 * chunk + 1024 / 8 + 2 * graph + 8 * _prefill_graphs(chunk)
     if memory > 60 * 1024:
         reserved = max(reserved, 10 * 1024)
@@ -153,6 +154,8 @@ def _defaults(_version: str | None, device: Device | None) -> dict[str, Any]:
         "max_num_seqs": 2048,
         "block_size": 1,
         "enforce_eager": False,
+        "captured_batch": graph,
+        "captured_batch_wide": wide,
     }
 
 

@@ -36,6 +36,7 @@ _FLAGS = (
     Flag(("--num-gpu-blocks-override",), "kv_blocks"),
     Flag(("--block-size",), "block_size"),
     Flag(("--enforce-eager",), "enforce_eager", "on"),
+    Flag(("--max-cudagraph-capture-size",), "captured_batch"),
     Flag(("--attention-backend",), "attention_backend"),
     Flag(("--enable-prefix-caching",), "prefix_caching", "on"),
     Flag(("--disable-hybrid-kv-cache-manager",), "hybrid_kv_manager", "off"),
@@ -131,6 +132,8 @@ def _defaults(engine_version: str | None, device: Device | None) -> dict[str, An
         "max_num_seqs": seqs,
         "block_size": 128 if cpu else 16,
         "enforce_eager": False,
+        "captured_batch": 512,
+        "captured_batch_wide": 512,
     }
 
 
