@@ -99,7 +99,7 @@ def _agree(name: str, first: Any, second: Any) -> bool:
     if field == "attention_backend":
         return str(first).lower() == str(second).lower()
     if isinstance(first, float) or isinstance(second, float):
-        return math.isclose(first, second, abs_tol=0.0005)
+        return math.isclose(float(first), float(second), abs_tol=0.0005)
     return str(first) == str(second)
 
 

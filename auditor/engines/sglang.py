@@ -137,7 +137,8 @@ def _defaults(_version: str | None, device: Device | None) -> dict[str, Any]:
     Rules of handle_gpu_memory_settings (srt/arg_groups/memory_hook.py, 0.5.23; in server_args.py before): the chunk
     follows the device's memory; memory kept free = 512 MiB + 1.5 MiB a chunk token + TP x PP / 8 GiB + 2 MiB a graph
     batch + 8 MiB a prefill graph, at least 10 GiB above 60 GiB; mem_fraction_static is the rest, rounded to 3 digits.
-    One device is assumed here; from TP 4 on larger batches are captured (`captured_batch_wide`). Page size 1 (64 or 128 with some attention backends). max_running_requests is at least
+    One device is assumed here; from TP 4 on larger batches are captured (`captured_batch_wide`). Page size 1 (64 or 128
+    with some attention backends). max_running_requests is at least
     2048 (resolve_max_num_reqs: capacity / context x 512, within 2048..4096, at most half of the pool's tokens).
     """
     if device is None or device.kind == "cpu":
