@@ -1,0 +1,165 @@
+"""The profile: from a path or a shipped name to a validated object, with the place of every value."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from auditor.engines.launch import Launch, parse_launch
+from auditor.errors import Problem, ProfileError, UsageError
+from auditor.evidence import Location
+from auditor.loading import rules, traffic
+from auditor.loading.build import build
+from auditor.loading.files import FileError, read_text
+from auditor.loading.problems import Problems, did_you_mean, dotted
+from auditor.profile import Profile
+from auditor.redact import find_secrets, is_secret_name
+from auditor.yamlmarks import Marked, YamlError, load
+
+__all__ = ["NEWEST_VERSION", "Loaded", "find_profile", "load_profile", "parse_profile", "shipped_profiles"]
+
+NEWEST_VERSION = 1
+"""The newest profile `version` that this program understands."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """A profile and what was read with it.
+
+    `lines` maps every dotted path of the file to its place; `path` is the file, to whose folder other paths are
+    relative; `launch` is what `deployment.launch` says; `key` the API key, `secrets` all values to be redacted;
+    `prompts` the texts of `traffic.prompts`; `warnings` are lines for the user that stop nothing.
+    """
+
+    profile: Profile
+    lines: Mapping[str, Location]
+    path: Path
+    text: str
+    launch: Launch | None = None
+    key: str | None = None
+    secrets: tuple[str, ...] = ()
+    prompts: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def load_profile(source: str | Path, environ: Mapping[str, str] | None = None) -> Loaded:
+    """Read a profile from a path or by its shipped name ("embedded").
+
+    Raises UsageError where there is no such file, and ProfileError with every problem found in it.
+    """
+    path = find_profile(source)
+    try:
+        text = read_text(path)
+    except FileError as error:
+        raise ProfileError((Problem(str(path), error.line, error.column, str(error)),)) from None
+    return parse_profile(text, path, os.environ if environ is None else environ)
+
+
+def parse_profile(text: str, path: Path, environ: Mapping[str, str]) -> Loaded:
+    """Read the text of a profile; other files are found relative to the folder of `path`."""
+    marked = _marked(text, str(path))
+    problems = Problems(str(path), marked)
+    _refuse_newer(marked.value, problems)
+    profile = build(marked.value, problems)
+    launch = _launch(profile, problems)
+    rules.check(profile, launch, problems)
+    classes, prompts = traffic.read(profile, path.parent, problems)
+    problems.stop()
+    key, warning = _key(profile, path.parent, environ)
+    warnings = [*rules.warn(profile, launch), *([(("endpoint", "api_key_env"), warning)] if warning else [])]
+    return Loaded(
+        profile=replace(profile, traffic=replace(profile.traffic, classes=classes)),
+        lines={dotted(place): problems.where(place) for place in marked.values if place},
+        path=path,
+        text=text,
+        launch=launch,
+        key=key,
+        secrets=_secrets(profile, launch, key),
+        prompts=prompts,
+        warnings=tuple(f"{problems.where(place)}: {dotted(place)}: {message}" for place, message in warnings),
+    )
+
+
+# -------------------------------------------------------------------------------------------------------------- source
+
+
+def shipped_profiles() -> dict[str, Path]:
+    """The profiles that come with the program, by name: in the wheel beside the code, in a checkout above it."""
+    package = Path(__file__).parent.parent
+    for folder in (package / "profiles", package.parent / "profiles"):
+        if folder.is_dir():
+            return {file.stem: file for file in sorted(folder.glob("*.yaml"))}
+    return {}
+
+
+def find_profile(source: str | Path) -> Path:
+    """The file that `source` names: an existing path, else a shipped profile. Raises UsageError."""
+    path = Path(source)
+    if path.exists():
+        return path
+    shipped = shipped_profiles()
+    if str(source) in shipped:
+        return shipped[str(source)]
+    near = did_you_mean(str(source), shipped)
+    raise UsageError(f"{source}: there is no such profile{near} (shipped: {', '.join(shipped) or 'none'})")
+
+
+def _marked(text: str, file: str) -> Marked:
+    try:
+        return load(text)
+    except YamlError as error:
+        raise ProfileError(
+            tuple(Problem(file, mark.line, mark.column, note) for mark, note in error.problems)
+        ) from None
+
+
+def _refuse_newer(data: object, problems: Problems) -> None:
+    """A profile of a later format gets one line, not one for each key that is new."""
+    version = data.get("version") if isinstance(data, dict) else None
+    if not isinstance(version, int) or isinstance(version, bool) or version == NEWEST_VERSION:
+        return
+    newer = version > NEWEST_VERSION
+    advice = "is newer than this program understands; upgrade serving-audit" if newer else "never existed; write 1"
+    problems.add(("version",), f"profile version {version} {advice}")
+    problems.stop()
+
+
+# ------------------------------------------------------------------------------------------------------------- content
+
+
+def _launch(profile: Profile, problems: Problems) -> Launch | None:
+    if profile.deployment.launch is None:
+        return None
+    engine = profile.endpoint.engine
+    try:
+        return parse_launch(profile.deployment.launch, None if engine == "auto" else engine)
+    except UsageError as error:
+        problems.add(("deployment", "launch"), str(error).removeprefix("deployment.launch: "))
+        return None
+
+
+def _key(profile: Profile, folder: Path, environ: Mapping[str, str]) -> tuple[str | None, str | None]:
+    """The API key, and why there is none although the profile names one."""
+    name = profile.endpoint.api_key_env
+    if name is None:
+        return None, None
+    if name.startswith("file:"):
+        try:
+            key = read_text(folder / Path(name.removeprefix("file:")).expanduser(), 64 << 10).strip()
+        except FileError as error:
+            return None, f"the key file cannot be used: {error}"
+        where = "the key file"
+    else:
+        key, where = environ.get(name, "").strip(), f"the environment variable {name}"
+    if not key:
+        return None, f"{where} is {'empty' if name.startswith('file:') or name in environ else 'not set'}"
+    if not key.isascii() or not key.isprintable():
+        return None, f"{where} holds characters that no HTTP header can carry"
+    return key, None
+
+
+def _secrets(profile: Profile, launch: Launch | None, key: str | None) -> tuple[str, ...]:
+    """Every value to be redacted: the key, and what is spelled out in the profile."""
+    headers = [value for name, value in profile.endpoint.headers.items() if is_secret_name(name)]
+    found = {*find_secrets(profile), *headers, *(launch.secrets if launch is not None else ()), *([key] if key else [])}
+    return tuple(sorted(found))

@@ -1,0 +1,50 @@
+"""Names in the profile -> the objects of the catalogue, or of the model files that the user has."""
+
+from auditor.errors import UsageError
+from auditor.loading.profile import Loaded
+from auditor.theory.device import Device
+from auditor.theory.kv.geometry import Geometry
+
+__all__ = ["resolve_device", "resolve_model"]
+
+
+def resolve_model(loaded: Loaded) -> tuple[Geometry | None, str | None]:
+    """The model's geometry, or None and why not.
+
+    `deployment.model` (else the launch line's model) is a HF folder, a config.json or a GGUF file relative to the
+    profile, else a catalogue name.
+    """
+    from auditor.catalog import gguf, hf, models
+
+    name = _declared(loaded, "model")
+    if name is None:
+        return None, "no model is declared (deployment.model)"
+    try:
+        path = (loaded.path.parent / name).expanduser()
+        if name.endswith(".gguf"):
+            return gguf.read(path), None
+        if name.endswith(".json") or (path / "config.json").is_file():
+            return hf.read(path), None
+        return models.find(name), None
+    except (UsageError, OSError) as error:
+        return None, f"deployment.model: {error}"
+
+
+def resolve_device(loaded: Loaded) -> tuple[Device | None, str | None]:
+    """The accelerator's figures, or None and why not."""
+    from auditor.catalog import accelerators
+
+    name = loaded.profile.deployment.accelerator
+    if name is None:
+        return None, "no accelerator is declared (deployment.accelerator)"
+    try:
+        return accelerators.find(name), None
+    except UsageError as error:
+        return None, f"deployment.accelerator: {error}"
+
+
+def _declared(loaded: Loaded, field: str) -> str | None:
+    explicit = getattr(loaded.profile.deployment, field)
+    if explicit is None and loaded.launch is not None:
+        explicit = loaded.launch.fields.get(field)
+    return None if explicit is None else str(explicit)

@@ -1,0 +1,363 @@
+"""What a profile must satisfy beyond types: one function a rule, each yields (path, message, what else it rests on)."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from datetime import date
+from itertools import pairwise
+from typing import Any
+from urllib.parse import urlsplit
+
+from auditor.engines.launch import Launch
+from auditor.loading.problems import Path, Problems, did_you_mean
+from auditor.profile import Lengths, Profile, Slo
+
+__all__ = ["check", "warn"]
+
+Found = Iterator[tuple[Path, str, tuple[Path, ...]]]
+Rule = Callable[[Profile, Launch | None], Found]
+
+AT_LEAST_ONE = frozenset(
+    [
+        "count",
+        "replicas",
+        "tensor_parallel",
+        "pipeline_parallel",
+        "data_parallel",
+        "expert_parallel",
+        "max_model_len",
+        "max_num_seqs",
+        "max_num_batched_tokens",
+        "block_size",
+        "target_concurrency",
+        "requests",
+        "tokens",
+        "distinct",
+        "turns",
+        "p50",
+        "p95",
+        "p99",
+        "max",
+    ]
+)
+ABOVE_ZERO = frozenset(["share", "request_rate", "duration"])
+UP_TO_ONE = frozenset(["gpu_memory_utilization", "mem_fraction_static"])
+OWN_BODY_KEYS = frozenset(
+    [
+        "model",
+        "messages",
+        "prompt",
+        "stream",
+        "stream_options",
+        "n",
+        "max_tokens",
+        "max_completion_tokens",
+        "min_tokens",
+        "ignore_eos",
+    ]
+)
+SHARE_ROUNDING = 0.011
+"""How far the shares of the classes may be from 1 in all: three classes of 33 % are meant as thirds."""
+
+_PERCENTILE = re.compile(r"p(0?[1-9]|[1-9][0-9]|(?=.*[1-9])[0-9]{1,2}\.[0-9]+)")
+_LITERAL_KEY = re.compile(r"(?:sk|hf|pk|rk|gsk|xai|nvapi|ghp|key|bearer)[-_ ].{4,}", re.IGNORECASE)
+_LONG_RANDOM = re.compile(r"(?=.*\d)(?=.*[a-z])[A-Za-z0-9_]{20,}")
+_ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+
+def check(profile: Profile, launch: Launch | None, problems: Problems) -> None:
+    """Add the problems that a profile of the right types still has."""
+    for rule in RULES:
+        for path, message, also in rule(profile, launch):
+            problems.add(path, message, also=also)
+
+
+# -------------------------------------------------------------------------------------------------------------- ranges
+
+
+def _leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Every number and text of the profile with its path."""
+    if is_dataclass(value):
+        value = {f.name: getattr(value, f.name) for f in fields(value)}
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _leaves(item, (*path, key))
+    elif isinstance(value, tuple):
+        for index, item in enumerate(value):
+            yield from _leaves(item, (*path, index))
+    else:
+        yield path, value
+
+
+def _ranges(profile: Profile, _launch: Launch | None) -> Found:
+    """Counts of at least 1, positive rates and durations, fractions within (0, 1]."""
+    for path, value in _leaves(profile):
+        if isinstance(value, str | bool | None) or path[:2] in (
+            ("endpoint", "extra_body"),
+            ("deployment", "speculative"),
+        ):
+            continue
+        name, of_goal = path[-1], path[0] == "slo" and path[-1] != "error_rate"
+        if name in AT_LEAST_ONE and not of_goal and value < 1:
+            yield path, "needs at least 1", ()
+        elif (name in ABOVE_ZERO or of_goal) and value <= 0:
+            yield path, "needs to be above zero", ()
+        elif name in UP_TO_ONE and not 0 < value <= 1:
+            yield path, "needs a fraction above 0 and up to 1, such as 0.9", ()
+        elif name == "confidence" and not 0.5 < value < 1:
+            yield path, "needs a confidence between 0.5 and 1, such as 0.95", ()
+        elif name == "error_rate" and value >= 0.5:
+            yield path, "a goal that lets half of the requests fail asks for nothing; write 1% for one in a hundred", ()
+        elif name == "price_per_hour" and value < 0:
+            yield path, "needs to be zero or more", ()
+
+
+def _names(profile: Profile, _launch: Launch | None) -> Found:
+    """Names that can be printed on one line; classes that can be told apart."""
+    if not profile.name.strip() or "\n" in profile.name:
+        yield ("name",), "needs a name on one line", ()
+    seen: set[str] = set()
+    for index, cls in enumerate(profile.traffic.classes):
+        path: Path = ("traffic", "classes", index, "name")
+        if not cls.name.strip() or "\n" in cls.name:
+            yield path, "needs a name on one line", ()
+        if cls.name in seen:
+            yield path, f"the class '{cls.name}' is declared twice", ()
+        seen.add(cls.name)
+
+
+# ------------------------------------------------------------------------------------------------------------- traffic
+
+
+def _target(profile: Profile, _launch: Launch | None) -> Found:
+    traffic = profile.traffic
+    if traffic.target_concurrency is not None and traffic.request_rate is not None:
+        yield ("traffic", "request_rate"), "give either target_concurrency or request_rate, not both", ()
+
+
+def _shares(profile: Profile, _launch: Launch | None) -> Found:
+    classes = profile.traffic.classes
+    total = sum(cls.share for cls in classes)
+    if classes and abs(total - 1) > SHARE_ROUNDING:
+        shares = " + ".join(f"{cls.share:g}" for cls in classes)
+        yield ("traffic", "classes"), f"the shares of the classes sum to {total:.4g}, not 1 ({shares})", ()
+
+
+def _lengths(profile: Profile, _launch: Launch | None) -> Found:
+    """Percentiles grow; a shared prefix fits into the prompt that starts with it."""
+    for index, cls in enumerate(profile.traffic.classes):
+        for name in ("prompt_tokens", "output_tokens"):
+            yield from _growing(getattr(cls, name), ("traffic", "classes", index, name))
+        lengths = cls.prompt_tokens
+        longest = max(x for x in (lengths.p50, lengths.p95, lengths.p99, lengths.max) if x is not None)
+        if cls.shared_prefix is not None and cls.shared_prefix.tokens > longest:
+            path: Path = ("traffic", "classes", index, "shared_prefix", "tokens")
+            yield path, f"a prefix of {cls.shared_prefix.tokens} tokens is longer than any prompt of the class", ()
+
+
+def _growing(lengths: Lengths, path: Path) -> Found:
+    known = [(name, value) for name in ("p50", "p95", "p99", "max") if (value := getattr(lengths, name)) is not None]
+    for (low, small), (high, large) in pairwise(known):
+        if small > large:
+            yield (*path, high), f"{high} ({large}) is below {low} ({small})", ((*path, low),)
+
+
+# ---------------------------------------------------------------------------------------------------------------- SLOs
+
+
+def _goals(profile: Profile, _launch: Launch | None) -> Found:
+    """Percentiles spelled right, growing with their limits, and classes that exist."""
+    yield from _percentiles(profile.slo, ("slo",))
+    names = [cls.name for cls in profile.traffic.classes]
+    for name, slo in profile.slo.classes.items():
+        path: Path = ("slo", "classes", name)
+        if name not in names and profile.traffic.log is None:
+            rest = did_you_mean(name, names) or "; declare it in traffic.classes"
+            yield path, f"there is no class '{name}'{rest}", (("traffic", "classes"),)
+        if slo.classes:
+            yield (*path, "classes"), "a class has no classes of its own", ()
+        yield from _percentiles(slo, path)
+
+
+def _percentiles(slo: Slo, path: Path) -> Found:
+    for metric in ("ttft", "first_answer", "tps", "e2e"):
+        goals: Mapping[str, float] = getattr(slo, metric) or {}
+        for name in goals:
+            if not _PERCENTILE.fullmatch(name):
+                yield (*path, metric, name), _percentile_hint(name), ()
+        known = sorted((float(name[1:]), name) for name in goals if _PERCENTILE.fullmatch(name))
+        for (_, low), (_, high) in pairwise(known):
+            if goals[low] > goals[high]:
+                yield (*path, metric, high), f"the limit at {high} is below the one at {low}", ((*path, metric, low),)
+
+
+def _percentile_hint(name: str) -> str:
+    if re.fullmatch(r"(?i)(avg|mean|average)", name):
+        return f"'{name}' hides the slow requests; give a percentile such as p95"
+    if re.fullmatch(r"(?i)(max|p100(\.0*)?)", name):
+        return f"'{name}' cannot be shown by any number of requests; give a percentile such as p99.9"
+    digits = re.sub(r"(?i)^(p|perc(entile)?)?[ _-]?|(th)?%?$", "", "50" if name.lower() == "median" else name)
+    near = f", did you mean 'p{digits}'" if _PERCENTILE.fullmatch(f"p{digits}") else ""
+    return f"'{name}' is no percentile such as p50, p95 or p99.9{near}"
+
+
+# ------------------------------------------------------------------------------------------------------------ endpoint
+
+
+def _urls(profile: Profile, launch: Launch | None) -> Found:
+    """Addresses with a scheme and a host; the root of the API, not one of its calls."""
+    endpoint, monitoring = profile.endpoint, profile.monitoring
+    if endpoint.url != "emulator":
+        yield from _url(endpoint.url, ("endpoint", "url"))
+        tail = re.search(r"/(chat/completions|completions|responses|models|metrics)/?$", endpoint.url)
+        if tail:
+            yield ("endpoint", "url"), f"give the root of the API, without {tail[0]}", ()
+    else:
+        named = {"model", "accelerator"} if launch is None else {"model", "accelerator"} - launch.fields.keys()
+        for name in sorted(field for field in named if getattr(profile.deployment, field) is None):
+            yield ("endpoint", "url"), f"the emulator needs deployment.{name}", (("deployment", name),)
+    if isinstance(endpoint.metrics, tuple):
+        if not endpoint.metrics:
+            yield ("endpoint", "metrics"), "the list is empty; write auto, or null for none", ()
+        for index, url in enumerate(endpoint.metrics):
+            yield from _url(url, ("endpoint", "metrics", index))
+    elif endpoint.metrics not in (None, "auto"):
+        yield from _url(endpoint.metrics, ("endpoint", "metrics"))
+    for name in ("prometheus", "grafana"):
+        if (url := getattr(monitoring, name)) is not None:
+            yield from _url(url, ("monitoring", name))
+
+
+def _url(url: str, path: Path) -> Found:
+    """Messages never show the address itself: it may hold a password."""
+    try:
+        parts = urlsplit(url)
+        port_is_fine = parts.port is None or parts.port > 0
+    except ValueError:
+        yield path, "this is no valid address; check its host, port and brackets", ()
+        return
+    if re.search(r"[\s\x00-\x1f\\]", url):
+        yield path, "an address holds no blanks, control characters or backslashes", ()
+    elif parts.scheme not in ("http", "https"):
+        yield path, "needs an address with its scheme, such as http://127.0.0.1:8000/v1", ()
+    elif not parts.hostname or not port_is_fine:
+        yield path, "needs a host, such as http://127.0.0.1:8000/v1", ()
+    elif parts.fragment or (parts.query and path[-1] == "url"):
+        yield path, "needs an address without '?' or '#'", ()
+
+
+def _key(profile: Profile, _launch: Launch | None) -> Found:
+    """`api_key_env` names where the key is. A key itself must not stand in a profile, and is not repeated here."""
+    name, path = profile.endpoint.api_key_env, ("endpoint", "api_key_env")
+    if name is None or name.startswith("file:"):
+        return
+    if _LITERAL_KEY.fullmatch(name) or _LONG_RANDOM.fullmatch(name):
+        yield path, "this looks like a key itself; put it into an environment variable and give the variable's name", ()
+    elif not _ENVIRONMENT_NAME.fullmatch(name):
+        yield path, "needs the name of an environment variable (such as LLM_API_KEY), or file:PATH", ()
+
+
+def _request_extras(profile: Profile, _launch: Launch | None) -> Found:
+    """Headers that HTTP can carry; no body keys that the audit must set itself."""
+    for name, value in profile.endpoint.headers.items():
+        path: Path = ("endpoint", "headers", name)
+        if not _HEADER_NAME.fullmatch(name) or re.search(r"[^\t\x20-\x7e]", value):
+            yield path, "HTTP cannot carry this header; use plain letters, digits and punctuation", ()
+        elif name.lower() in ("host", "content-length", "transfer-encoding", "connection", "content-type"):
+            yield path, "the audit sets this header itself", ()
+    for name in profile.endpoint.extra_body:
+        if name in OWN_BODY_KEYS:
+            yield ("endpoint", "extra_body", name), "the audit sets this key itself", ()
+
+
+# ---------------------------------------------------------------------------------------------------------- deployment
+
+
+def _devices(profile: Profile, launch: Launch | None) -> Found:
+    """TP x PP x DP devices are what one replica has. SGLang's attention data parallelism runs within TP."""
+    said = dict(launch.fields) if launch is not None else {}
+    names = ("tensor_parallel", "pipeline_parallel", "data_parallel")
+    written = {name: getattr(profile.deployment, name) or said.get(name) for name in names}
+    sizes = {name: size for name, size in written.items() if isinstance(size, int) and size > 0}
+    if not sizes:
+        return
+    tp, pp, dp = (sizes.get(name, 1) for name in names)
+    engine = launch.engine if launch is not None else profile.endpoint.engine
+    within = engine in ("sglang", "auto") and tp % dp == 0
+    needed = {tp * pp * dp, tp * pp} if within else {tp * pp * dp}
+    count = profile.deployment.count
+    if count not in needed and (count < max(needed) or "tensor_parallel" in sizes):
+        product = " x ".join(f"{name} {size}" for name, size in sizes.items())
+        path: Path = ("deployment", next((n for n in names if getattr(profile.deployment, n)), "launch"))
+        also: tuple[Path, ...] = (("deployment", "count"), ("deployment", "launch"))
+        yield path, f"{product} = {tp * pp * dp} devices, but deployment.count is {count} a replica", also
+
+
+def _engine(profile: Profile, launch: Launch | None) -> Found:
+    engine = profile.endpoint.engine
+    if launch is not None and engine not in ("auto", "generic", launch.engine) and launch.engine != "generic":
+        yield ("endpoint", "engine"), f"says {engine}, but deployment.launch starts {launch.engine}", ()
+
+
+def _flags(_profile: Profile, launch: Launch | None) -> Found:
+    if launch is not None and launch.problems:
+        yield ("deployment", "launch"), "; ".join(launch.problems), ()
+
+
+# ------------------------------------------------------------------------------------------------------------- waivers
+
+
+def _waivers(profile: Profile, _launch: Launch | None) -> Found:
+    for index, waiver in enumerate(profile.waivers):
+        path: Path = ("waivers", index)
+        if not re.fullmatch(r"[A-Z][0-9]{3}", waiver.rule):
+            yield (*path, "rule"), "needs a rule id such as M401", ()
+        if not waiver.reason.strip():
+            yield (*path, "reason"), "a waiver needs a reason", ()
+        if not _is_date(waiver.expires):
+            yield (*path, "expires"), "needs a date such as 2027-01-31", ()
+
+
+def _is_date(text: str) -> bool:
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        return False
+    return re.fullmatch(r"\d{4}-\d{2}-\d{2}", text) is not None
+
+
+RULES: tuple[Rule, ...] = (
+    _ranges,
+    _names,
+    _target,
+    _shares,
+    _lengths,
+    _goals,
+    _urls,
+    _key,
+    _request_extras,
+    _devices,
+    _engine,
+    _flags,
+    _waivers,
+)
+
+
+# ------------------------------------------------------------------------------------------------------------ warnings
+
+
+def warn(profile: Profile, launch: Launch | None) -> Iterator[tuple[Path, str]]:
+    """What is probably not meant, but may be."""
+    if launch is not None and launch.unknown:
+        yield ("deployment", "launch"), f"flags that are not known: {', '.join(launch.unknown)}"
+    for path, slo in [(("slo",), profile.slo), *((("slo", "classes", n), s) for n, s in profile.slo.classes.items())]:
+        for name in slo.tps or {}:
+            if _PERCENTILE.fullmatch(name) and float(name[1:]) > 50:
+                share = f"{100 - float(name[1:]):g} %"
+                yield (
+                    (*path, "tps", name),
+                    f"asks only the fastest {share} of the streams for this speed; p05 asks 95 %",
+                )
+    if profile.traffic.log is not None and profile.traffic.classes:
+        yield ("traffic", "log"), "is not used, because traffic.classes are declared"
