@@ -309,8 +309,8 @@ def steady_start(values: Sequence[float]) -> int:
     """Index at which the steady part of a series begins, by MSER-5; len(values) where it does not settle by half-way.
 
     Batches of five, d* = argmin_d sum_{i>d} (y_i - mean)^2 / (m-d)^2, rejected if d* > m/2 (White, Cobb and Spratt,
-    Proc. Winter Simulation Conference 2000). At least five batches and a quarter must stay: a few are alike by chance. Fewer
-    than 20 values say nothing: 0.
+    Proc. Winter Simulation Conference 2000). At least five batches and a quarter must stay: a few are alike by chance.
+    Fewer than 20 values say nothing: 0.
     """
     count = len(values) // 5
     if count < 4:
