@@ -23,7 +23,17 @@ if TYPE_CHECKING:
         Rule,
         Waived,
     )
-    from auditor.measurement import ClientHealth, Histogram, Load, Measurement, MetricsPage, Plan, Sample, Served, Snapshot
+    from auditor.measurement import (
+        ClientHealth,
+        Histogram,
+        Load,
+        Measurement,
+        MetricsPage,
+        Plan,
+        Sample,
+        Served,
+        Snapshot,
+    )
     from auditor.profile import Profile
 
     __version__: str

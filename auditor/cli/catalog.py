@@ -124,7 +124,7 @@ def _details(data: Mapping[str, Any], indent: str = "") -> str:
 
 
 def command(kind: KindName = None, name: EntryName = None, as_json: AsJson = False) -> None:
-    """List the accelerators, models and engines that the audit knows.
+    """List the known accelerators, models and engines.
 
     \b
     audit catalog accelerators

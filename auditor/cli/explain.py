@@ -63,9 +63,10 @@ def _show(page: str) -> None:
 
 
 def command(rule: RuleId = None) -> None:
-    """Explain a rule: what it asks, judges and cannot see, and how to fix it.
+    """Explain a rule and how to fix what it found.
 
-    Lists all rules when no rule is named.
+    Shows its page: question, why, what it looks at, what it judges, what it cannot see, fix. Lists all rules when none
+    is named.
     """
     from auditor.plugins import load_checks
 

@@ -76,9 +76,9 @@ def _plan(loaded: "Loaded") -> "Plan":
 
 
 def command(profile: ProfileName) -> None:
-    """Show what `audit run` would send and cost, and what it could not decide.
+    """Show what a run would send and cost; send nothing.
 
-    Sends nothing. Requests are counted as measured+warm-up, prompt and output tokens at the median.
+    Says what the budget could not decide. Requests are counted as measured+warm-up, prompt and output tokens at the median.
     """
     from auditor.loading import load_profile
 

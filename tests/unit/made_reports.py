@@ -135,3 +135,12 @@ READY = replace(
     unused_waivers=(),
     expired_waivers=(),
 )
+
+if __name__ == "__main__":
+    from pathlib import Path
+
+    from auditor.report.renderers import RENDERERS
+
+    GOLDEN = Path(__file__).parents[1] / "golden"
+    for form, file in (("terminal", "report.txt"), ("markdown", "report.md"), ("json", "report.json")):
+        (GOLDEN / file).write_text(RENDERERS[form](REPORT), encoding="utf-8")
