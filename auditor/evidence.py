@@ -61,7 +61,7 @@ class CoverageItem:
 
     `rung`: missing < proxy < named < valid < on_page < parses < returns_data < alerted; `names` are the metric names
     that carry it, `where` file and panel title or rule name, `dead` names that the engine's version or page does not
-    have.
+    have, `alerts` rules that watch it, `buckets` the bounds of the histogram that carries it.
     """
 
     concept: str
@@ -71,6 +71,7 @@ class CoverageItem:
     dead: tuple[str, ...] = ()
     alerts: tuple[str, ...] = ()
     note: str = ""
+    buckets: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +88,13 @@ class Coverage:
 
 
 # ------------------------------------------------------------------------------------------------------------ evidence
+
+# What an engine without a flag for the first field sets instead (llama.cpp: slots and their common context).
+_ALSO = {
+    "max_num_seqs": ("slots",),
+    "max_model_len": ("context",),
+    "gpu_memory_utilization": ("mem_fraction_static", "memory_fraction"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +186,13 @@ class Evidence:
         return points
 
     @property
+    def theory(self) -> tuple[Geometry, Settings, Device] | None:
+        """What arithmetic takes, in the order in which it takes it; None where a part is missing (`lacking`)."""
+        if self.geometry is None or self.settings is None or self.device is None:
+            return None
+        return self.geometry, self.settings, self.device
+
+    @property
     def lacking(self) -> str | None:
         """One line that says what arithmetic lacks of the model's geometry, the device and the engine's settings."""
         lacks = []
@@ -199,7 +214,8 @@ class Evidence:
 
     def flag(self, name: str, fallback: str | None = None) -> str:
         """The engine's flag for a profile field, or the field's own name where the engine has none."""
-        return self.flags.get(name, fallback or name)
+        known = (self.flags[n] for n in (name, *_ALSO.get(name, ())) if n in self.flags)
+        return next(known, fallback or name)
 
     def spell(self, text: str) -> str:
         """`text` with each {field} replaced by the engine's flag for it, where the engine has one."""

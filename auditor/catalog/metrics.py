@@ -69,7 +69,8 @@ class Metric:
 class Source:
     """One engine, gateway or exporter. `prefixes`: its own, then how others rename its series on the way.
 
-    `complete` says that every name of its page is listed, so that an unknown name with its prefix does not exist.
+    `complete` says that every name of its page is listed; `lazy` that a series is on the page only after its first
+    event.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Source:
     prefixes: tuple[str, ...]
     metrics: tuple[Metric, ...]
     complete: bool = False
+    lazy: bool = False
 
 
 def engines() -> tuple[str, ...]:
@@ -135,7 +137,7 @@ def concept_of(engine: str, sample_name: str, labels: Mapping[str, str] | None =
 def lookup(sample_name: str, engine: str | None = None) -> tuple[Metric, ...]:
     """Every metric (of `engine`, or of any) that carries this sample name, exact names before renamed prefixes."""
     index = _index()
-    found = index.get(sample_name) or index.get(_SUFFIX.sub("", sample_name), ())
+    found = index.get(sample_name) or index.get(_SUFFIX.sub("", sample_name), ()) or _by_ending(sample_name)
     if _SUFFIX.search(sample_name) and sample_name not in index:
         found = tuple(m for m in found if m.type in ("histogram", "summary"))
     return tuple(m for m in found if engine is None or m.engine == engine)
@@ -208,6 +210,15 @@ def _index() -> Mapping[str, tuple[Metric, ...]]:
     return {name: tuple(exact.get(name, []) + renamed.get(name, [])) for name in exact | renamed}
 
 
+def _by_ending(sample_name: str) -> tuple[Metric, ...]:
+    return tuple(m for ending, found in _endings() for m in found if sample_name.endswith(ending))
+
+
+@cache
+def _endings() -> tuple[tuple[str, tuple[Metric, ...]], ...]:
+    return tuple((name[1:], found) for name, found in _index().items() if name.startswith("*"))
+
+
 def _source(name: str, entry: Mapping[str, Any]) -> Source:
     return Source(
         name=name,
@@ -215,6 +226,7 @@ def _source(name: str, entry: Mapping[str, Any]) -> Source:
         kind=entry["kind"],
         prefixes=tuple(entry["prefixes"]),
         complete=entry.get("complete", False),
+        lazy=entry.get("lazy", False),
         metrics=tuple(_metric(name, item) for item in entry["metrics"]),
     )
 

@@ -1,0 +1,155 @@
+"""What a PromQL expression computes, read from its syntax tree: which series it draws, and what it does to each.
+
+A `Use` is one selector with everything that happens to it on the way out: rated, a quantile, a mean (_sum over _count),
+a ratio, mere presence. Text is never searched for names.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import promql_parser as parser
+
+__all__ = ["Invalid", "Use", "parse", "uses"]
+
+_MAX_CHARACTERS = 50_000
+_MAX_OPERATORS = 1_000
+_MAX_RECORDINGS = 8
+_OPERATORS = re.compile(r"[-+*/%^<>=!(\[,]|\b(?:and|or|unless|atan2)\b", re.IGNORECASE)
+_STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|`[^`]*`', re.DOTALL)
+_RATES = frozenset({"rate", "irate", "increase", "delta", "idelta", "deriv"})
+_PRESENCE = frozenset(
+    {"absent", "absent_over_time", "present_over_time", "count_over_time", "changes", "resets", "timestamp"}
+)
+_COUNTING = frozenset({"count", "count_values", "group"})
+_COMPARISONS = frozenset({"==", "!=", ">", "<", ">=", "<="})
+_PARTS = ("bucket", "sum", "count")
+
+
+class Invalid(Exception):
+    """An expression that Prometheus would refuse; the message is the parser's first line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """One series in an expression, and what the expression makes of it.
+
+    `base` is the name without _bucket, _sum or _count, which `part` holds. `labels` are the label values it is narrowed
+    to by equality. `rated`: taken per second or over a window; `quantile`: a quantile of its buckets; `mean`: its _sum
+    over its _count; `ratio`: divided by another rate, so no longer per second; `presence`: only counted or tested for
+    being there; `denominator`: divided by, so not shown. `over` are the bases that it is divided by.
+    """
+
+    name: str
+    base: str
+    part: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    rated: bool = False
+    quantile: bool = False
+    mean: bool = False
+    ratio: bool = False
+    presence: bool = False
+    denominator: bool = False
+    over: tuple[str, ...] = ()
+
+
+def parse(query: str) -> parser.Expr:
+    """The syntax tree; raises Invalid. Bounded first: the parser recurses on the machine's stack."""
+    if len(query) > _MAX_CHARACTERS:
+        raise Invalid("longer than 50,000 characters")
+    if len(_OPERATORS.findall(_STRINGS.sub('""', query))) > _MAX_OPERATORS:
+        raise Invalid("more than 1,000 operators")
+    try:
+        return parser.parse(query)
+    except ValueError as error:
+        raise Invalid((str(error).splitlines() or ["not PromQL"])[0][:200]) from None
+
+
+def uses(query: str, recordings: Mapping[str, str] | None = None) -> tuple[Use, ...]:
+    """Every series that the expression uses, recording rules expanded; raises Invalid.
+
+    `recordings` maps recorded names to their expressions; a rule that refers to itself stays a plain name.
+    """
+    return tuple(_walk(parse(query), recordings or {}, ()))
+
+
+def _walk(node: parser.Expr, recordings: Mapping[str, str], inside: tuple[str, ...]) -> Iterator[Use]:
+    if isinstance(node, parser.VectorSelector):
+        yield from _selector(node, recordings, inside)
+    elif isinstance(node, parser.MatrixSelector):
+        yield from _selector(node.vector_selector, recordings, inside)
+    elif isinstance(node, parser.BinaryExpr):
+        yield from _binary(node, recordings, inside)
+    elif isinstance(node, parser.Call):
+        yield from _call(node, recordings, inside)
+    elif isinstance(node, parser.AggregateExpr):
+        counting = str(node.op) in _COUNTING
+        for use in _walk(node.expr, recordings, inside):
+            yield replace(use, presence=use.presence or counting)
+    elif isinstance(node, parser.ParenExpr | parser.UnaryExpr | parser.SubqueryExpr):
+        yield from _walk(node.expr, recordings, inside)
+
+
+def _selector(node: parser.VectorSelector, recordings: Mapping[str, str], inside: tuple[str, ...]) -> Iterator[Use]:
+    matchers = node.matchers.matchers
+    labels = {m.name: m.value for m in matchers if m.op == parser.MatchOp.Equal and m.name != "__name__"}
+    named = [m for m in matchers if m.name == "__name__" and m.op in (parser.MatchOp.Equal, parser.MatchOp.Re)]
+    names = [node.name] if node.name else [n for m in named for n in _alternatives(m.value)]
+    for name in names:
+        if name in recordings and name not in inside and len(inside) < _MAX_RECORDINGS:
+            try:
+                yield from _walk(parse(recordings[name]), recordings, (*inside, name))
+            except Invalid:
+                continue
+        else:
+            base, _, part = name.rpartition("_")
+            whole = part not in _PARTS or not base
+            yield Use(name=name, base=name if whole else base, part="" if whole else part, labels=labels)
+
+
+def _alternatives(pattern: str) -> list[str]:
+    """The names in `a|b|c`; a real pattern stands for no name that could be told."""
+    return [n for n in pattern.strip("^$()").split("|") if re.fullmatch(r"[A-Za-z_:][\w:]*", n)]
+
+
+def _call(node: parser.Call, recordings: Mapping[str, str], inside: tuple[str, ...]) -> Iterator[Use]:
+    function = node.func.name
+    for argument in node.args:
+        for use in _walk(argument, recordings, inside):
+            yield replace(
+                use,
+                rated=use.rated or function in _RATES,
+                presence=use.presence or function in _PRESENCE,
+                quantile=use.quantile or function == "histogram_quantile",
+                mean=use.mean or function == "histogram_avg",
+            )
+
+
+def _binary(node: parser.BinaryExpr, recordings: Mapping[str, str], inside: tuple[str, ...]) -> Iterator[Use]:
+    left = list(_walk(node.lhs, recordings, inside))
+    right = list(_walk(node.rhs, recordings, inside))
+    operator = str(node.op).lower()
+    if operator == "/":
+        yield from _divided(left, right)
+    elif operator in _COMPARISONS or operator in ("and", "unless"):
+        yield from left or right
+    else:
+        yield from left
+        yield from right
+
+
+def _divided(left: list[Use], right: list[Use]) -> Iterator[Use]:
+    """`a / b`: _sum over _count of one histogram is a mean (either way up); a rate over a rate is a ratio."""
+    below = tuple(dict.fromkeys(use.base for use in right if not use.denominator))
+    counting = any(use.rated or use.part for use in right)
+    pairs = {use.base for use in left if use.part in ("sum", "count")} & {
+        use.base for use in right if use.part in ("sum", "count")
+    }
+    for use in left:
+        if use.base in pairs and use.part in ("sum", "count") and not use.denominator:
+            yield replace(use, mean=True)
+        else:
+            yield replace(use, ratio=use.ratio or counting, over=use.over + below)
+    for use in right:
+        inverse = not left
+        yield use if inverse else replace(use, denominator=True)

@@ -1,0 +1,144 @@
+"""Whether a metric name lives where the deployment runs: on its pages, in its version, or merely somewhere."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from auditor.catalog import metrics as catalogue
+from auditor.catalog.metrics import Metric
+from auditor.measurement import MetricsPage
+from auditor.monitoring.promql import Use
+
+__all__ = ["Place", "Standing"]
+
+# Series that a page has only with a feature in use or after the first event, on any engine.
+_CONDITIONAL = {
+    "other",
+    "preemptions",
+    "refusals",
+    "spec_accepted",
+    "spec_drafts",
+    "spec_draft_tokens",
+    "waiting_by_reason",
+}
+_FAMILIES = ({"trtllm", "triton"},)  # one engine behind two servers
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How far up the ladder a name gets by itself, or that it is dead (`foreign`: another engine's), and why."""
+
+    rung: str
+    dead: bool = False
+    foreign: bool = False
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Place:
+    """The deployment that a name is looked up in: engine, version and pages; each may be unknown."""
+
+    engine: str
+    version: str | None
+    pages: tuple[MetricsPage, ...]
+
+    def standing(self, metric: Metric, use: Use) -> Standing:
+        """The rung that `metric`, written as in `use`, reaches here."""
+        if self._on_page(metric, use):
+            return Standing("parses")
+        if self._foreign(metric):
+            return Standing("named", dead=True, foreign=True)
+        own = self._own(metric)
+        if self.pages and self._page_speaks_for(metric):
+            late = catalogue.source(metric.engine).lazy or metric.concept in _CONDITIONAL
+            if own and late and catalogue.valid(metric, self.version) and self._written_by_engine(metric, use):
+                return Standing("valid", note=f"{use.base} is not on the page yet")
+            return self._dead(metric, use, "is not on the metrics page")
+        if not own:
+            return Standing("named", note=f"no page of {catalogue.title(metric.engine)} was read")
+        if self.version is None:
+            return Standing("named", note="" if catalogue.valid(metric) else self._gone(metric, use))
+        if not catalogue.valid(metric, self.version):
+            return self._dead(metric, use, f"is not in {catalogue.title(metric.engine)} {self.version}")
+        if not self._written_by_engine(metric, use):
+            return Standing("named", note=f"the engine writes {metric.name}; {use.base} exists only behind a gateway")
+        return Standing("valid")
+
+    def unheard_of(self, use: Use) -> bool:
+        """True for a name with the engine's own prefix that neither its page nor any known version of it has."""
+        if not self.pages or not catalogue.is_known(self.engine) or catalogue.lookup(use.name):
+            return False
+        entry = catalogue.source(self.engine)
+        own = entry.complete and use.name.startswith(entry.prefixes[0])
+        return own and any(n.startswith(entry.prefixes[0]) for n in self._names) and not self._written_on_page(use)
+
+    def buckets(self, metric: Metric) -> tuple[float, ...]:
+        """The bounds of the histogram as served, else the defaults of the engine's version."""
+        if metric.type != "histogram":
+            return ()
+        for page in self.pages:
+            if metric.name in page.buckets:
+                return tuple(bound for bound in page.buckets[metric.name] if bound != float("inf"))
+        return catalogue.buckets(metric, self.version)
+
+    def offered(self) -> Mapping[str, tuple[str, ...]]:
+        """What the pages offer: concept -> names, for the concepts that the catalogue knows."""
+        found: dict[str, dict[str, None]] = {}
+        for name in sorted(self._names):
+            for metric in catalogue.lookup(name)[:1]:
+                if metric.concept != "other" and not name.endswith("_created"):
+                    found.setdefault(metric.concept, {})[_family(name, metric)] = None
+        return {concept: tuple(names) for concept, names in sorted(found.items())}
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(name for page in self.pages for name in page.types)
+
+    def _on_page(self, metric: Metric, use: Use) -> bool:
+        written = _family(use.name, metric)
+        return any(written + suffix in self._names for suffix in ("", "_bucket", "_count", "_sum")) or (
+            metric.type == "counter" and written.removesuffix("_total") in self._names
+        )
+
+    def _written_on_page(self, use: Use) -> bool:
+        return use.name in self._names or use.base in self._names
+
+    def _page_speaks_for(self, metric: Metric) -> bool:
+        prefixes = tuple(p for p in catalogue.source(metric.engine).prefixes if p)
+        return bool(prefixes) and any(name.startswith(prefixes) for name in self._names)
+
+    def _own(self, metric: Metric) -> bool:
+        return metric.engine == self.engine or any({metric.engine, self.engine} <= f for f in _FAMILIES)
+
+    def _foreign(self, metric: Metric) -> bool:
+        """True for a metric of another engine than the one that is known to serve."""
+        known = catalogue.is_known(self.engine) and catalogue.kind(self.engine) == "engine"
+        return known and catalogue.kind(metric.engine) == "engine" and not self._own(metric)
+
+    def _written_by_engine(self, metric: Metric, use: Use) -> bool:
+        return _family(use.name, metric) == metric.name
+
+    def _dead(self, metric: Metric, use: Use, why: str) -> Standing:
+        return Standing("named", dead=True, note=f"{use.base} {why}{self._instead(metric, use)}")
+
+    def _gone(self, metric: Metric, use: Use) -> str:
+        last = metric.hidden or metric.until
+        when = f"is gone since {last}" if last else "is not in the newest version"
+        return f"{use.base} {when}{self._instead(metric, use)}"
+
+    def _instead(self, metric: Metric, use: Use) -> str:
+        candidates = catalogue.names(self.engine, self.version).get(metric.concept, ())
+        instead = metric.replaced_by if metric.replaced_by in candidates or not candidates else candidates[0]
+        written = _family(use.name, metric)
+        if catalogue.is_known(metric.engine) and metric.name != written and self._own(metric):
+            instead = metric.name if catalogue.valid(metric, self.version) else instead
+        return f": use {instead}" if instead and instead != written else ""
+
+
+def _family(name: str, metric: Metric) -> str:
+    """A sample's name without the suffix that a histogram or summary gives it."""
+    if metric.type in ("histogram", "summary"):
+        for suffix in ("_bucket", "_sum", "_count"):
+            if name.endswith(suffix):
+                return name.removesuffix(suffix)
+    return name

@@ -1,0 +1,105 @@
+"""Grafana's template variables in a query -> PromQL that parses and computes the same thing.
+
+What a variable becomes depends on where it stands: a duration in [..] and after `offset`, a word inside quotes, a
+matcher in {..}, a label in by (..), the variable's default where it is (part of) a name, else a number.
+"""
+
+import re
+from collections.abc import Mapping
+
+__all__ = ["substitute"]
+
+_VARIABLE = re.compile(
+    r"\$\$?\{(?P<braced>\w+)(?:[.:][^{}]*)?\}|\[\[(?P<old>\w+)(?::\w+)?\]\]|\$(?P<plain>[A-Za-z_]\w*)"
+)
+_GROUPING = re.compile(r"\b(by|without|on|ignoring|group_left|group_right)\s*\(\s*$", re.IGNORECASE)
+_NAME = re.compile(r"[A-Za-z_:][\w:]*")
+_LABEL = re.compile(r"[A-Za-z_]\w*")
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
+_UNITS = ("ms", "s", "m", "h", "d", "w", "y")
+_AGGREGATES = ("sum", "avg", "min", "max", "count", "rate", "increase", "irate", "quantile", "stddev", "group")
+
+
+def substitute(query: str, defaults: Mapping[str, str]) -> str:
+    """The query with every variable replaced. `defaults` maps variables to the values they have by default."""
+    if "$" not in query and "[[" not in query:
+        return query
+    out: list[str] = []
+    state = _State()
+    position = 0
+    while position < len(query):
+        match = _VARIABLE.match(query, position)
+        if match and not (state.quote and (match["plain"] or match["braced"] or "a").isdigit()):
+            name = match["braced"] or match["old"] or match["plain"]
+            out.append(_value(name, defaults.get(name, ""), state, "".join(out[-80:]), query[match.end() :]))
+            position = match.end()
+            continue
+        character = query[position]
+        if state.quote and character == "\\" and state.quote != "`":
+            out.append(query[position : position + 2])
+            position += 2
+            continue
+        state.see(character, out)
+        out.append(character)
+        position += 1
+    return "".join(out)
+
+
+class _State:
+    """Where the scanner stands: in which quotes, how deep in [] and {}, inside a label list or not."""
+
+    def __init__(self) -> None:
+        self.quote = ""
+        self.square = self.curly = 0
+        self.labels = False
+
+    def see(self, character: str, before: list[str]) -> None:
+        if self.quote:
+            if character == self.quote:
+                self.quote = ""
+        elif character in "\"'`":
+            self.quote = character
+        elif character in "[]":
+            self.square = max(0, self.square + (1 if character == "[" else -1))
+        elif character in "{}":
+            self.curly = max(0, self.curly + (1 if character == "{" else -1))
+        elif character == "(":
+            self.labels = bool(_GROUPING.search("".join(before[-20:]) + "("))
+        elif character == ")":
+            self.labels = False
+
+
+def _value(name: str, default: str, state: _State, before: str, after: str) -> str:
+    last = before.rstrip()[-1:]
+    following = after.lstrip()[:1]
+    if state.quote:
+        return default if re.fullmatch(r"[\w:.*|+-]+", default) else "x"
+    if state.square or re.search(r"\boffset\s+-?$", before):
+        return _duration(before, after)
+    if state.curly:
+        return _matcher(default, last, following)
+    if state.labels:
+        return default if _LABEL.fullmatch(default) else "x"
+    if re.search(r"[\w:]$", before) or re.match(r"[\w:$]", after) or after.startswith("[["):
+        return default if re.fullmatch(r"[\w:]+", default) else ""
+    if following == "(":
+        return default if default in _AGGREGATES else "sum"
+    if following in ("{", "["):
+        return default if _NAME.fullmatch(default) else "x"
+    if name.startswith("__"):
+        return "1"
+    return default if _NUMBER.fullmatch(default) or (_NAME.fullmatch(default) and len(default) > 3) else "1"
+
+
+def _duration(before: str, after: str) -> str:
+    if re.match(rf"({'|'.join(_UNITS)})\b", after):
+        return "5"
+    return "m" if before[-1:].isdigit() else "5m"
+
+
+def _matcher(default: str, last: str, following: str) -> str:
+    if last in ("=", "~"):
+        return '"x"'
+    if following in ("=", "!"):
+        return default if _LABEL.fullmatch(default) else "x"
+    return 'x="x"' if last in ("{", ",") else ',x="x"'
