@@ -1,0 +1,124 @@
+"""Prompts of a wanted length in tokens, without the model's tokenizer. Pure.
+
+The text is made of 64 very common English words, each of which is one token in the vocabularies of current models. For
+any other tokenizer the words are used evenly: every full cycle of 64 holds each word once, so two prompts with the same
+number of words have (nearly) the same number of tokens whatever their order, and two requests that the server counted
+are enough to turn words into tokens (`calibrate`).
+
+Each prompt starts with its own random order of words, so no prefix cache can help: caches of prefixes compare from the
+first token on, hence only the beginning must differ. The order depends on the seed, the load, the index and a nonce
+that is fresh for each `Prompts`: a second run with the same seed must not meet its own prompts in the server's cache.
+"""
+
+import secrets
+from collections.abc import Sequence
+from random import Random
+
+from auditor.errors import PreflightFailed
+from auditor.measurement import Shape
+
+__all__ = ["CYCLE", "Prompts", "calibrate", "filler"]
+
+_TEXT = """
+the of and to in is that for it as was with be by on not he his but at are this have from or had an they which one
+you were all her she there would their we him been has when who will no more if out so up said what its about than into
+them can only other time new some
+"""
+_WORDS = tuple(_TEXT.split())
+CYCLE = len(_WORDS)
+_UNIQUE_WORDS = 16
+
+
+def _shuffled(rng: Random, words: int) -> list[str]:
+    """`words` different words, in random order (all 64 at most)."""
+    return rng.sample(_WORDS, min(words, CYCLE))
+
+
+def _pool(rng: Random, size: int = 64) -> list[str]:
+    """Full cycles in random orders, ready to be strung together."""
+    return [" ".join(_shuffled(rng, CYCLE)) for _ in range(size)]
+
+
+def _compose(rng: Random, pool: Sequence[str], words: int) -> str:
+    """`words` words: a fresh cycle first, cycles of the pool, then the remainder."""
+    cycles, rest = divmod(words, CYCLE)
+    parts = [" ".join(_shuffled(rng, CYCLE))] if cycles else []
+    parts += rng.choices(pool, k=cycles - 1) if cycles > 1 else []
+    parts += [" ".join(_shuffled(rng, rest))] if rest else []
+    return " ".join(parts)
+
+
+def filler(words: int, key: str) -> str:
+    """A text of `words` words that depends on `key` alone: for calibration, best with multiples of CYCLE words."""
+    rng = Random(key)
+    return _compose(rng, _pool(rng), words)
+
+
+class Prompts:
+    """Prompts by shape and index. `tokens_per_word` and `template_tokens` come from `calibrate`; `texts` are the user's
+    own prompts, of which pieces of the wanted length are then used instead of single words.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        tokens_per_word: float,
+        template_tokens: int,
+        texts: Sequence[str] = (),
+        *,
+        nonce: str | None = None,
+    ) -> None:
+        self.nonce = secrets.token_hex(8) if nonce is None else nonce
+        self.tokens_per_word = tokens_per_word
+        self.template_tokens = template_tokens
+        self._key = f"{seed}/{self.nonce}"
+        self._pool = _pool(Random(f"{self._key}/pool"))
+        self._texts = tuple(words for text in texts if (words := text.split()))
+
+    def words(self, tokens: int) -> int:
+        """How many words make a prompt of `tokens` tokens, template included; at least one."""
+        return max(1, round((tokens - self.template_tokens) / self.tokens_per_word))
+
+    def make(self, shape: Shape, index: int, load_id: str) -> str:
+        """The prompt of request `index` of a load: the shared prefix if the shape has one, then its own words."""
+        rng = Random(f"{self._key}/{load_id}/{index}")
+        words = self.words(shape.prompt_tokens)
+        if shape.prefix is None or not shape.prefix_tokens:
+            return self._own(rng, words)
+        shared = min(words - 1, max(1, round(shape.prefix_tokens / self.tokens_per_word)))
+        prefix = self._prefix(shape.cls, shape.prefix, shared)
+        return f"{prefix} {self._own(rng, words - shared)}" if prefix else self._own(rng, words)
+
+    def _prefix(self, cls: str, number: int, words: int) -> str:
+        """The same words for every request with this class and number."""
+        return self._own(Random(f"{self._key}/prefix/{cls}/{number}"), words) if words > 0 else ""
+
+    def _own(self, rng: Random, words: int) -> str:
+        if not self._texts:
+            return _compose(rng, self._pool, words)
+        parts = _shuffled(rng, min(words, _UNIQUE_WORDS))
+        while len(parts) < words:
+            parts += rng.choice(self._texts)[: words - len(parts)]
+        return " ".join(parts)
+
+
+def calibrate(counts: Sequence[tuple[int, int]]) -> tuple[float, int]:
+    """(tokens per word, tokens of the template) from (words sent, prompt tokens counted by the server) pairs.
+
+    Least squares through pairs of at least two different lengths; a single pair gives no template. Raises
+    PreflightFailed where the counts do not grow with the words: the server's count is then no measure of the prompt.
+    """
+    if not counts:
+        raise PreflightFailed("prompt lengths: the server counted no prompt, so no length can be set")
+    n = len(counts)
+    mean_words = sum(words for words, _ in counts) / n
+    mean_tokens = sum(tokens for _, tokens in counts) / n
+    spread = sum((words - mean_words) ** 2 for words, _ in counts)
+    if spread:
+        slope = sum((words - mean_words) * (tokens - mean_tokens) for words, tokens in counts) / spread
+    else:
+        slope = mean_tokens / mean_words
+    if slope <= 0:
+        pairs = ", ".join(f"{tokens} for {words} words" for words, tokens in counts)
+        raise PreflightFailed(f"prompt lengths: the server's usage.prompt_tokens does not follow the prompt ({pairs})")
+    return slope, max(0, round(mean_tokens - slope * mean_words))

@@ -1,0 +1,150 @@
+"""Where requests go and what they say: the endpoint's address, the request's bytes, the body by API.
+
+Pure but for the CA file that TLS needs.
+"""
+
+import json
+import re
+import ssl
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from urllib.parse import unquote, urlsplit
+
+from auditor.errors import UsageError
+
+__all__ = ["Address", "Deadlines", "Target", "address_of", "request_body", "request_bytes"]
+
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_OURS = ("content-length", "transfer-encoding", "connection", "accept-encoding", "content-type", "expect")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where requests go and how they are phrased.
+
+    `url` is the API root ("http://host:8000/v1"). `max_tokens_field` is max_tokens or max_completion_tokens; `force` is
+    how the reply's length is forced. `usage` asks for a usage event (stream_options). `ca` is a PEM file to trust.
+    `extra_body` is merged into the body last and so wins.
+    """
+
+    url: str
+    model: str
+    api: Literal["chat", "completions"] = "chat"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    extra_body: Mapping[str, Any] = field(default_factory=dict)
+    max_tokens_field: str = "max_tokens"
+    force: Literal["min_tokens", "ignore_eos"] | None = None
+    usage: bool = True
+    verify_tls: bool = True
+    ca: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deadlines:
+    """The longest waits, in seconds: for a connection (TLS included), for the first token, between two reads after it,
+    and for the whole reply.
+    """
+
+    connect: float = 10.0
+    first_token: float = 300.0
+    gap: float = 60.0
+    total: float = 1800.0
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A URL taken apart: the socket addresses to try in order, TLS or not, path with query, and the Host header."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None
+    path: str
+    host_header: str
+    basic: str | None = None
+
+
+def address_of(target: Target) -> Address:
+    """Where `target`'s requests go. Raises UsageError for a URL that is none, or a CA file that cannot be read."""
+    parts = urlsplit(target.url)
+    try:
+        port = parts.port
+    except ValueError:
+        raise UsageError(f"endpoint.url: {target.url!r} has no valid port") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageError(f"endpoint.url: {target.url!r} is no http:// or https:// address")
+    secure = parts.scheme == "https"
+    host = parts.hostname
+    shown = f"[{host}]" if ":" in host else host
+    tail = "/chat/completions" if target.api == "chat" else "/completions"
+    basic = None
+    if parts.username is not None:
+        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        basic = "Basic " + b64encode(pair.encode()).decode()
+    return Address(
+        host=host,
+        port=port or (443 if secure else 80),
+        tls=_context(target) if secure else None,
+        path=parts.path.rstrip("/") + tail + (f"?{parts.query}" if parts.query else ""),
+        host_header=shown if port is None else f"{shown}:{port}",
+        basic=basic,
+    )
+
+
+def _context(target: Target) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=target.ca)
+    except (OSError, ssl.SSLError) as error:
+        raise UsageError(f"{target.ca}: not a readable file of PEM certificates ({error})") from None
+    if not target.verify_tls:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def request_bytes(address: Address, headers: Mapping[str, str], body: bytes) -> bytes:
+    """The whole request. `headers` win over the defaults except where the framing is concerned.
+
+    Raises UsageError for a header that would break the request (a line break, a character outside latin-1).
+    """
+    lines = {"host": ("Host", address.host_header), "accept": ("Accept", "text/event-stream, application/json")}
+    lines["user-agent"] = ("User-Agent", "serving-audit")
+    if address.basic:
+        lines["authorization"] = ("Authorization", address.basic)
+    for name, value in headers.items():
+        if not _NAME.fullmatch(name) or not value.isprintable():
+            raise UsageError(f"endpoint.headers.{name}: not a valid HTTP header (a line break or control character?)")
+        if name.lower() not in _OURS:
+            lines[name.lower()] = (name, value)
+    head = [f"POST {address.path} HTTP/1.1", *(f"{name}: {value}" for name, value in lines.values())]
+    head += ["Content-Type: application/json", "Accept-Encoding: identity", "Connection: close"]
+    head += [f"Content-Length: {len(body)}", "", ""]
+    try:
+        return "\r\n".join(head).encode("latin-1") + body
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"endpoint: {error.object[error.start : error.end]!r} cannot stand in an HTTP header"
+        ) from None
+
+
+def request_body(target: Target, prompt: str, output_tokens: int) -> bytes:
+    """The JSON body: a stream with usage, greedy, of exactly `output_tokens` where the engine lets itself be forced.
+
+    min_tokens forces the length and leaves the engine's admission as it is for users; ignore_eos is the fallback
+    (SGLang admits such requests by another rule and never retracts them).
+    """
+    body: dict[str, Any] = {"model": target.model}
+    if target.api == "chat":
+        body["messages"] = [{"role": "user", "content": prompt}]
+    else:
+        body["prompt"] = prompt
+    body |= {target.max_tokens_field: output_tokens, "temperature": 0, "stream": True}
+    if target.usage:
+        body["stream_options"] = {"include_usage": True}
+    if target.force == "min_tokens":
+        body["min_tokens"] = output_tokens
+    elif target.force == "ignore_eos":
+        body["ignore_eos"] = True
+    return json.dumps(body | dict(target.extra_body)).encode()
