@@ -1,7 +1,7 @@
 """`audit catalog [KIND] [NAME]`: what the audit knows without asking anybody."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,9 +29,7 @@ class Kind(StrEnum):
 Row = Mapping[str, Any]
 KindName = Annotated[
     Kind | None,
-    typer.Argument(
-        metavar="KIND", help="What to list; a count of each without it.", show_default=False
-    ),
+    typer.Argument(metavar="KIND", help="What to list; a count of each without it.", show_default=False),
 ]
 EntryName = Annotated[str | None, typer.Argument(metavar="NAME", help="One entry in full.", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -87,10 +85,12 @@ def _find(kind: Kind, name: str) -> Any:
 
     if kind is Kind.engines and name not in FLAVOURS:
         raise UsageError(f"unknown engine '{name}'; engines: {', '.join(FLAVOURS)}")
-    return {Kind.accelerators: accelerators.find, Kind.models: models.find, Kind.engines: FLAVOURS.get}[kind](name)
+    if kind is Kind.engines:
+        return FLAVOURS[name]
+    return accelerators.find(name) if kind is Kind.accelerators else models.find(name)
 
 
-_ROWS = {Kind.accelerators: _device, Kind.models: _model, Kind.engines: _engine}
+_ROWS: Mapping[Kind, Callable[[Any], Row]] = {Kind.accelerators: _device, Kind.models: _model, Kind.engines: _engine}
 
 
 def _data(entry: Any) -> Any:
