@@ -11,6 +11,7 @@ Nothing here trusts the server: every wait has a deadline, every size a bound, a
 
 import asyncio
 import errno
+import os
 import re
 import socket
 import ssl
@@ -187,7 +188,7 @@ async def _connect(
 def _reason(error: OSError) -> str:
     if isinstance(error, socket.gaierror):
         return "the host name cannot be resolved"
-    return (error.strerror or str(error) or type(error).__name__).lower()
+    return os.strerror(error.errno).lower() if error.errno else str(error) or type(error).__name__
 
 
 class _Post(asyncio.Protocol):
@@ -269,13 +270,11 @@ class _Post(asyncio.Protocol):
 
     def _look(self, body: bytes) -> None:
         """Notice, cheaply, the first token and [DONE]; a failed status is not a stream and gets no long wait."""
-        status = self._framing.status or 0
-        if status >= 300:
-            if not self._first.seen:
-                self._first.seen = True
-            return
         if not self._first.seen:
-            self._first.feed(body)
+            if (self._framing.status or 0) >= 300:
+                self._first.seen = True
+            if self._first.feed(body):  # from here on the next deadline may be nearer than the one that is set
+                self._arm(self._limit()[0])
         recent = self._tail + body
         if b"[DONE]" in recent and _DONE.search(recent):
             self.record.done = True
@@ -291,21 +290,20 @@ class _Post(asyncio.Protocol):
         self._timer = None
         if self.over.done():
             return
-        now, t0 = self.loop.time(), self.record.t0
         if self._ending:
             self._finish()
             return
-        limit, word, detail = self._limit(t0)
-        if now < limit:
+        limit, word, detail = self._limit()
+        if self.loop.time() < limit:
             self._arm(limit)
             return
         if (self._framing.status or 0) < 300:
             self.record.fail(word, detail)
         self._finish()
 
-    def _limit(self, t0: float | None) -> tuple[float, str, str]:
+    def _limit(self) -> tuple[float, str, str]:
         """The next deadline, its word and its detail."""
-        waits = self._deadlines
+        waits, t0 = self._deadlines, self.record.t0
         if t0 is None:
             return (
                 self._last + waits.first_token,
