@@ -44,7 +44,7 @@ def _questions(report: Report) -> list[str]:
     rows = [
         (
             escape(f"{q.question} {q.title}", 160),
-            words.QUESTION_WORDS[q.status] if q.asked else "not asked",
+            words.STATUS_WORDS[q.status] if q.asked else "not asked",
             escape(q.headline, 300),
         )
         for q in report.questions
@@ -73,7 +73,7 @@ def _facts(finding: Finding, confidence: float) -> Iterable[tuple[str, str]]:
 
 def _card(finding: Finding, confidence: float) -> list[str]:
     kind = "deciding" if finding.deciding else "advisory"
-    lines = ["", f"### {words.QUESTION_WORDS[finding.status]} {escape(words.heading(finding))}", ""]
+    lines = ["", f"### {words.STATUS_WORDS[words.weight(finding)]} {escape(words.heading(finding))}", ""]
     lines += [f"- **{label}**: {text}" for label, text in _facts(finding, confidence)]
     if finding.remedies:
         lines += ["- **change**:", *(f"  - {escape(remedy)}" for remedy in finding.remedies)]
@@ -84,14 +84,17 @@ def _card(finding: Finding, confidence: float) -> list[str]:
 
 
 def _line(finding: Finding) -> str:
-    tail = f": {escape(finding.missing or finding.why, 300)}" if finding.status == "skip" or finding.why else ""
-    return f"- {escape(words.heading(finding))}{tail}"
+    reason = finding.missing if finding.status == "skip" and finding.missing else finding.why
+    seen = f" *{escape(words.number(finding.measured))}*" if finding.measured else ""
+    return f"- {escape(words.heading(finding))}: {escape(reason, 300)}{seen}"
 
 
 def _rest(report: Report) -> list[str]:
     passed = [f for f in sorted(report.findings, key=words.sort_key) if f.status == "pass"]
-    skipped = words.skipped(report)
+    undecided = [f for f in words.skipped(report) if f.deciding]
+    skipped = [f for f in words.skipped(report) if not f.deciding]
     return [
+        *(["", "### Undecided", "", *map(_line, undecided)] if undecided else []),
         *_folded(f"Passed ({len(passed)})", [_line(f) for f in passed]),
         *_folded(f"Skipped ({len(skipped)})", [_line(f) for f in skipped]),
     ]

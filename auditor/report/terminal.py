@@ -14,7 +14,7 @@ __all__ = ["render", "render_colour"]
 
 WIDTH = 80
 _INDENT = 13
-_COLOURS = {"fail": "1;31", "inconclusive": "1;35", "warn": "33", "pass": "32", "skip": "2"}
+_COLOURS = {"fail": "1;31", "inconclusive": "1;35", "warn": "33", "waived": "33", "pass": "32", "skip": "2"}
 _VERDICT_COLOURS = {"READY": "1;32", "NOT READY": "1;31", "INCONCLUSIVE": "1;35"}
 
 
@@ -75,7 +75,7 @@ def _verdict(report: Report, paint: _Paint) -> Iterable[str]:
 
 
 def _question(result: QuestionResult, title_width: int, paint: _Paint) -> Iterable[str]:
-    status = words.QUESTION_WORDS[result.status] if result.asked else "not asked"
+    status = words.STATUS_WORDS[result.status] if result.asked else "not asked"
     title = words.clip(result.title, title_width)
     start = f"  {words.clip(result.question, 2)}  {title:<{title_width}}  {status:<12}"
     lines = _wrap(words.clean(result.headline, 300), f"{start}  ", len(start) + 2)
@@ -109,11 +109,11 @@ def _evidence_lines(finding: Finding, confidence: float) -> Iterable[str]:
 
 
 def _card(finding: Finding, confidence: float, paint: _Paint) -> Iterable[str]:
-    status = words.QUESTION_WORDS[finding.status]
+    status = words.STATUS_WORDS[words.weight(finding)]
     kind = "deciding" if finding.deciding else "advisory"
     yield ""
     lines = _wrap(words.heading(finding), f"{status} ", 2)
-    yield lines[0].replace(status, paint(status, _COLOURS[finding.status]), 1)
+    yield lines[0].replace(status, paint(status, _COLOURS[words.weight(finding)]), 1)
     yield from lines[1:]
     yield from _evidence_lines(finding, confidence)
     if finding.where:
@@ -147,9 +147,9 @@ def _folded(report: Report) -> Iterable[str]:
     if skipped:
         yield ""
     for finding in skipped:
-        yield from _wrap(
-            f"{words.heading(finding)}: {words.clean(finding.missing or finding.why, 200)}", "skipped      ", 15
-        )
+        label = "undecided" if finding.deciding else "skipped"
+        reason = words.clean(finding.missing or finding.why, 200)
+        yield from _wrap(f"{words.heading(finding)}: {reason}", f"{label:<{_INDENT}}", _INDENT + 2)
 
 
 def _waivers(report: Report) -> Iterable[str]:

@@ -6,13 +6,14 @@ Nothing here trusts a string: engine replies, dashboards and model names end up 
 import math
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from auditor.evidence import Finding, Number, Report
 
 __all__ = [
     "ORDER",
-    "QUESTION_WORDS",
+    "STATUS_WORDS",
     "clean",
     "clip",
     "counts",
@@ -23,10 +24,18 @@ __all__ = [
     "skipped",
     "sort_key",
     "waiver",
+    "weight",
 ]
 
-ORDER = ("fail", "inconclusive", "warn", "pass", "skip")
-QUESTION_WORDS = {"fail": "FAIL", "inconclusive": "INCONCLUSIVE", "warn": "warn", "pass": "pass", "skip": "not judged"}
+ORDER = ("fail", "inconclusive", "warn", "waived", "pass", "skip")
+STATUS_WORDS = {
+    "fail": "FAIL",
+    "inconclusive": "INCONCLUSIVE",
+    "warn": "warn",
+    "waived": "waived",
+    "pass": "pass",
+    "skip": "not judged",
+}
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _SEVERITIES = ("high", "medium", "low")
@@ -133,11 +142,15 @@ def number(item: Number, confidence: float | None = None, *, provenance: bool = 
 # ------------------------------------------------------------------------------------------------------------ findings
 
 
+def weight(finding: Finding) -> str:
+    """The status with which a finding counts: a waived failure counts as "waived", between warnings and passes."""
+    return "waived" if finding.waived is not None and finding.status == "fail" else finding.status
+
+
 def sort_key(finding: Finding) -> tuple[object, ...]:
-    """Worst first: unwaived before waived, then status, deciding, severity, rule and subject."""
+    """Worst first: by how it counts, then deciding, severity, rule and subject."""
     return (
-        finding.waived is not None,
-        ORDER.index(finding.status),
+        ORDER.index(weight(finding)),
         not finding.deciding,
         _SEVERITIES.index(finding.severity),
         finding.rule,
@@ -146,12 +159,12 @@ def sort_key(finding: Finding) -> tuple[object, ...]:
 
 
 def shown(report: Report) -> list[Finding]:
-    """The findings that get a card (failed, inconclusive, warned), worst first."""
-    return sorted((f for f in report.findings if f.status in ORDER[:3]), key=sort_key)
+    """The findings that get a card (failed, inconclusive, warned, waived), worst first."""
+    return sorted((f for f in report.findings if f.status in ("fail", "inconclusive", "warn")), key=sort_key)
 
 
 def skipped(report: Report) -> list[Finding]:
-    """The rules that could not look, deciding ones first."""
+    """The rules that could not look; first the deciding ones, which leave their question open."""
     return sorted((f for f in report.findings if f.status == "skip"), key=sort_key)
 
 
@@ -169,16 +182,11 @@ def waiver(finding: Finding) -> str | None:
     return f"until {clean(finding.waived.expires, 20)}{owner}: {clean(finding.waived.reason)}"
 
 
-_COUNTED = {"fail": "failed", "inconclusive": "inconclusive", "warn": "warned", "pass": "passed", "skip": "skipped"}
+_COUNTED = {"fail": "failed", "warn": "warned", "pass": "passed", "skip": "skipped"}
 
 
 def counts(findings: Iterable[Finding]) -> str:
-    """`2 failed, 1 warned, 14 passed, 3 skipped (1 waived)`; absent statuses are left out."""
-    items = list(findings)
-    parts = []
-    for status in ORDER:
-        count = sum(1 for f in items if f.status == status)
-        if count:
-            parts.append(f"{count} {_COUNTED[status]}")
-    waived = sum(1 for f in items if f.waived is not None)
-    return (", ".join(parts) or "no rule was judged") + (f" ({waived} waived)" if waived else "")
+    """`2 failed, 1 warned, 1 waived, 14 passed, 3 skipped`; what does not occur is left out."""
+    found = Counter(map(weight, findings))
+    parts = [f"{found[kind]} {_COUNTED.get(kind, kind)}" for kind in ORDER if found[kind]]
+    return ", ".join(parts) or "no rule was judged"

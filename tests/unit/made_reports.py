@@ -91,16 +91,20 @@ KV = Finding(
     missing="no metrics page",
     voided_by=("T501",),
 )
-EAGER = Finding(
-    rule="H205",
-    status="warn",
-    title="Kernel capture is off",
-    why="enforce_eager is set.",
-    severity="low",
-    waived=Waived(reason="debugging a crash", expires="2027-01-31", owner="team-x"),
+EAGER = Finding(rule="H205", status="warn", title="Kernel capture is off", why="enforce_eager is set.", severity="low")
+PANELS = Number(name="panels", value=3, unit="", provenance="declared")
+GOOD = Finding(
+    rule="M401", status="pass", title="TTFT is covered", why="Panel 'TTFT' shows it.", deciding=True, measured=PANELS
 )
-GOOD = Finding(rule="M401", status="pass", title="TTFT is covered", why="Panel 'TTFT' shows it.", deciding=True)
 ABSENT = Finding(rule="H206", status="skip", title="Attention backend", why="", missing="the server does not tell it")
+
+ACCEPTED = Waived(reason="the batch job ends in May", expires="2027-01-31", owner="team-x")
+WAIVED = replace(
+    TTFT, rule="W112", title="E2E misses its SLO", measured=None, required=None, numbers=(), waived=ACCEPTED
+)
+UNSEEN = Finding(
+    rule="K304", status="skip", title="Preemption", why="No counters.", deciding=True, missing="no metrics page"
+)
 
 QUESTIONS = (
     QuestionResult(
@@ -120,7 +124,7 @@ REPORT = Report(
     verdict_line="NOT READY: chat-prod misses its TTFT SLO",
     exit_code=1,
     questions=QUESTIONS,
-    findings=(GOOD, EAGER, KV, ABSENT, TTFT),
+    findings=(GOOD, EAGER, KV, ABSENT, UNSEEN, WAIVED, TTFT),
     evidence=EVIDENCE,
     unused_waivers=("M420 (chat.yaml:40:5)",),
     expired_waivers=("H206, expired 2026-01-31",),

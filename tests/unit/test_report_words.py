@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from made_reports import ABSENT, EAGER, GOOD, KV, READY, REPORT, TTFT
+from made_reports import ABSENT, EAGER, GOOD, KV, READY, REPORT, TTFT, UNSEEN, WAIVED
 
 from auditor.evidence import Number
 from auditor.report import words
@@ -76,14 +76,14 @@ def test_a_cell_is_cut_to_its_width():
     assert words.clip("abc", 8) == "abc"
 
 
-def test_worst_come_first_and_waived_last():
+def test_worst_come_first():
     low = replace(TTFT, severity="low", rule="W999")
-    assert sorted([GOOD, EAGER, KV, ABSENT, low, TTFT], key=words.sort_key) == [TTFT, low, KV, GOOD, ABSENT, EAGER]
-    assert words.shown(REPORT) == [TTFT, KV, EAGER]
+    assert sorted([GOOD, EAGER, KV, ABSENT, low, TTFT], key=words.sort_key) == [TTFT, low, KV, EAGER, GOOD, ABSENT]
+    assert words.shown(REPORT) == [TTFT, KV, EAGER, WAIVED]
     assert words.shown(READY) == []
-    assert words.skipped(REPORT) == [ABSENT]
+    assert words.skipped(REPORT) == [UNSEEN, ABSENT]
 
 
 def test_counts_in_one_line():
-    assert words.counts(REPORT.findings) == "1 failed, 1 inconclusive, 1 warned, 1 passed, 1 skipped (1 waived)"
+    assert words.counts(REPORT.findings) == "1 failed, 1 inconclusive, 1 warned, 1 waived, 1 passed, 2 skipped"
     assert words.counts(()) == "no rule was judged"
