@@ -6,7 +6,7 @@ import traceback
 
 from auditor.cli.app import program
 from auditor.cli.exits import INTERRUPTED, NOT_MEASURED
-from auditor.errors import AuditError
+from auditor.errors import AuditError, ProfileError
 
 
 def _say(message: str) -> None:
@@ -14,6 +14,14 @@ def _say(message: str) -> None:
         print(message, file=sys.stderr, flush=True)
     except OSError:
         pass
+
+
+def _harmless(error: Exception, limit: int) -> str:
+    """An error in words; what a server sent is in there, so control codes go and only a profile has several lines."""
+    from auditor.report.words import clean
+
+    lines = str(error).splitlines() if isinstance(error, ProfileError) else [str(error)]
+    return "\n".join(clean(line, limit) for line in lines)
 
 
 def _stdout_is_gone() -> bool:
@@ -36,7 +44,7 @@ def _unexpected(error: Exception) -> int:
     if isinstance(error, BrokenPipeError) and _stdout_is_gone():
         return NOT_MEASURED
     if not _trace():
-        what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        what = f"{type(error).__name__}: {_harmless(error, 300)}"
         _say(f"audit: internal error: {what} (set AUDIT_TRACEBACK=1 to see where; please report it)")
     return NOT_MEASURED
 
@@ -47,7 +55,7 @@ def main() -> None:
         program(sys.argv[1:])
     except AuditError as error:
         _trace()
-        _say(f"audit: {error}")
+        _say(f"audit: {_harmless(error, 1000)}")
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

@@ -98,6 +98,15 @@ def test_nothing_measured_is_3_and_one_line(pipeline, audit):
     assert audit("run", "x.yaml") == (3, "", "audit: http://127.0.0.1:1/v1: nobody answers; start the server\n")
 
 
+def test_what_a_server_sent_cannot_steer_the_terminal(pipeline, audit):
+    pipeline.error = NothingMeasured("http://x/v1: 500 \x1b[2J<html>\r\naudit: READY" + "x" * 1_000_000)
+    code, _, err = audit("run", "x.yaml")
+    assert code == 3
+    assert err.startswith("audit: http://x/v1: 500 <html> audit: READYxxx")
+    assert err.count("\n") == 1
+    assert len(err) < 1200
+
+
 def test_profile_problems_are_2_and_a_line_each(pipeline, audit):
     pipeline.error = ProfileError((Problem("a.yaml", 3, 5, "unknown key 'sloo'"), Problem("a.yaml", 9, 1, "no unit")))
     code, out, err = audit("run", "a.yaml")
@@ -165,7 +174,8 @@ def test_every_exit_code_is_reached_here():
 
 
 def test_options_reach_the_pipeline(pipeline, audit):
-    audit(*"run p.yaml --save kept --offline --only k,w --on-inconclusive pass --today 2026-01-31".split())
+    flags = "--save kept --offline --only k,w --on-inconclusive pass --today 2026-01-31"
+    audit("run", "p.yaml", *flags.split())
     assert pipeline.profile == "p.yaml"
     assert pipeline.options == Options(
         only=("W", "K"), offline=True, save=Path("kept"), on_inconclusive="pass", today="2026-01-31"
