@@ -83,6 +83,8 @@ class Redactor:
         if isinstance(value, Mapping):
             return {self._walk(key): self._entry(key, item) for key, item in value.items()}
         if isinstance(value, list | tuple | set | frozenset):
+            if set(map(type, value)) <= {float, int}:
+                return value
             return type(value)(self._walk(item) for item in value)
         return value
 

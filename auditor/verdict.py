@@ -87,7 +87,7 @@ def _worst_first(finding: Finding) -> tuple[object, ...]:
 
 
 def _effective(finding: Finding) -> Status:
-    """The status with which a finding counts: a waived failure warns, a skipped deciding rule leaves a question open."""
+    """The status with which a finding counts: a waived failure warns, a skipped deciding rule leaves it open."""
     if finding.status == "fail" and finding.waived is not None:
         return "warn"
     return "inconclusive" if finding.status == "skip" and finding.deciding else finding.status
