@@ -225,6 +225,27 @@ class Measurement:
         return after - before if after >= before else after
 
     @property
+    def held_back(self) -> float | None:
+        """The share of the load's time in which requests wait although the KV cache is 85 % full or more.
+
+        None where the server shows no queue or no KV usage.
+        """
+        seen = [s.values for s in self.snapshots if s.phase == "during" and {"waiting", "kv_usage"} <= s.values.keys()]
+        held = [v for v in seen if v["waiting"] > 0 and v["kv_usage"] >= 0.85]
+        return len(held) / len(seen) if seen else None
+
+    @property
+    def kv_pressed(self) -> bool | None:
+        """Whether the KV cache ran short: preemptions, or waiting on a full cache. None where the server shows neither.
+
+        Engines show it differently: vLLM admits and preempts, SGLang holds back.
+        """
+        preempted = self.moved("preemptions")
+        if preempted is None and self.held_back is None:
+            return None
+        return (preempted or 0) > 0 or (self.held_back or 0) >= 0.1
+
+    @property
     def step(self) -> float | None:
         """Seconds per decode step while all of the load's streams decode together; None where they never do."""
         good = [s for s in self.judged if s.good and len(s.arrivals) > 1 and s.output_tokens]
@@ -256,7 +277,11 @@ class MetricsPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """What the endpoint itself says and does. `sources` tells where each field was read ("/version", "/props" ...)."""
+    """What the endpoint itself says and does. `sources` tells where each field was read ("/version", "/props" ...).
+
+    `first_ttft` is the TTFT of the very first generation of this audit, which may have met a cold engine; `buffered`
+    says that its reply came all at once.
+    """
 
     engine: str
     api: Literal["chat", "completions"]
@@ -292,6 +317,8 @@ class Served:
     tokenize: bool = False
     cached_tokens: bool = False
     round_trip: float | None = None
+    first_ttft: float | None = None
+    buffered: bool | None = None
     tokens_per_word: float | None = None
     template_tokens: int = 0
     pages: tuple[MetricsPage, ...] = ()
