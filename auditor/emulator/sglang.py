@@ -80,7 +80,8 @@ class SglangDialect:
         except TypeError as error:
             name, value = error.args
             message = (f"1 validation error:\n  {{'type': 'int_parsing', 'loc': ('body', '{name}'), 'msg': 'Input "
-                       f"should be a valid integer, unable to parse string as an integer', 'input': {value!r}}}")  # fmt: skip
+                       "should be a valid integer, unable to parse string as an integer', "
+                       f"'input': {value!r}}}")  # fmt: skip
             return Refusal(_flat(message, "Bad Request"))
         if not prompt:
             return Refusal(_flat("Prompt cannot be empty"))
