@@ -14,6 +14,7 @@ from typing import Any, Literal
 from auditor.measurement import Measurement, Plan, Purpose, Sample, Served
 from auditor.profile import Profile
 from auditor.theory.device import Device
+from auditor.theory.fit import fit_prefill
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.settings import Settings
 from auditor.theory.statistics import Interval
@@ -109,6 +110,26 @@ class Conflict:
     second: str
     second_where: str
 
+    @property
+    def with_served(self) -> bool:
+        """Whether one side is what the endpoint serves; else profile and launch line differ."""
+        return any(where.startswith("served") for where in (self.first_where, self.second_where))
+
+    @property
+    def on_capacity(self) -> bool:
+        """Whether the setting sizes the KV cache or the batch, rather than says what is served and on what."""
+        return self.field.rpartition(".")[2] in _CAPACITY
+
+    def __str__(self) -> str:
+        return f"{self.field} is {self.first} ({self.first_where}) and {self.second} ({self.second_where})"
+
+
+_CAPACITY = {
+    *("max_model_len", "max_num_seqs", "max_num_batched_tokens", "queue_limit", "slots", "context", "block_size"),
+    *("kv_cache_dtype", "kv_pool_tokens", "kv_pool_bytes", "prefix_caching"),
+    *("gpu_memory_utilization", "mem_fraction_static", "memory_fraction"),
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
@@ -186,6 +207,24 @@ class Evidence:
         return points
 
     @property
+    def engine(self) -> str:
+        """The flavour in use: as recognised, else as declared."""
+        return (self.served and self.served.engine) or (self.settings and self.settings.engine) or "generic"
+
+    @property
+    def context(self) -> int | None:
+        """The context length: as served, else as declared or defaulted."""
+        served = self.served.max_model_len if self.served else None
+        return served or (self.settings.max_model_len if self.settings else None)
+
+    def idle_ttft(self, prompt_tokens: float) -> float | None:
+        """Seconds to the first token of a prompt that has the engine to itself, by the ladder; None without one."""
+        found = fit_prefill(self.prefill_points)
+        if found is None:
+            return None
+        return found.t0 + found.per_token * prompt_tokens + found.per_token_squared * prompt_tokens**2
+
+    @property
     def theory(self) -> tuple[Geometry, Settings, Device] | None:
         """What arithmetic takes, in the order in which it takes it; None where a part is missing (`lacking`)."""
         if self.geometry is None or self.settings is None or self.device is None:
@@ -237,6 +276,11 @@ class Number:
     high: float | None = None
     n: int | None = None
     note: str = ""
+
+    @classmethod
+    def of(cls, name: str, value: float | None, unit: str, provenance: Provenance, n: int | None = None) -> "Number":
+        """A number without an interval."""
+        return cls(name=name, value=value, unit=unit, provenance=provenance, n=n)
 
     @classmethod
     def measured(cls, name: str, value: Interval, unit: str, n: int, note: str = "") -> "Number":

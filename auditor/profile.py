@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from auditor.theory.shape import Curve, curve
+from auditor.theory.shape import Curve, at, curve, mean
 from auditor.units import DURATION, RATE, SHARE, TOKENS
 
 __all__ = [
@@ -114,6 +114,17 @@ class TrafficClass:
     images: Mapping[str, Any] | None = None
     turns: int = 1
 
+    def held(self, quantile: float | None, *, prefix_once: bool) -> float:
+        """Tokens of KV cache that a request holds: at a quantile of the lengths when it ends, in the mean over its life
+        for None. `prefix_once` leaves out the prefix that it shares with others.
+        """
+        if quantile is None:
+            tokens = mean(self.prompt_tokens.curve) + mean(self.output_tokens.curve) / 2
+        else:
+            tokens = float(at(self.prompt_tokens.curve, quantile) + at(self.output_tokens.curve, quantile))
+        shared = self.shared_prefix
+        return max(1.0, tokens - shared.tokens * shared.share) if shared and prefix_once else tokens
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
@@ -125,6 +136,15 @@ class Traffic:
     classes: tuple[TrafficClass, ...] = ()
     log: str | None = None
     prompts: str | None = None
+
+    @property
+    def mean_lengths(self) -> tuple[float, float]:
+        """Mean prompt and output tokens over all requests; (0, 0) without classes."""
+        total = sum(c.share for c in self.classes) or 1.0
+        return (
+            sum(c.share * mean(c.prompt_tokens.curve) for c in self.classes) / total,
+            sum(c.share * mean(c.output_tokens.curve) for c in self.classes) / total,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

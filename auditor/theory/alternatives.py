@@ -1,11 +1,12 @@
 """What-ifs: the same engine with one lever moved, for remedies that show what they would bring."""
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from auditor.theory.device import Device
 from auditor.theory.settings import Settings
 
-__all__ = ["Alternative", "alternatives"]
+__all__ = ["Alternative", "alternatives", "gains"]
 
 _Q8_0 = 34 / 32  # bytes per value of llama.cpp's q8_0 (ggml-common.h: 32 values and a 2-byte scale)
 
@@ -36,3 +37,14 @@ def alternatives(settings: Settings, device: Device | None = None) -> tuple[Alte
         wide = replace(settings, tensor_parallel=settings.tensor_parallel * 2, devices=settings.devices * 2)
         found.append(Alternative("tensor_parallel", str(wide.tensor_parallel), wide))
     return tuple(found)
+
+
+def gains(
+    settings: Settings, device: Device | None, seconds: Callable[[Settings], float]
+) -> Iterator[tuple[Alternative, float, float]]:
+    """The levers that save at least 5 % of a time, with the time as it is and as it would be."""
+    now = seconds(settings)
+    for lever in alternatives(settings, device):
+        then = seconds(lever.settings)
+        if then < 0.95 * now:
+            yield lever, now, then

@@ -7,10 +7,12 @@ from typing import Literal
 
 from auditor.theory.shape import user_time
 
-__all__ = ["LEANS", "Leaning", "Wait", "leans", "overall"]
+__all__ = ["LEANS", "MATTERS", "PHASE", "Leaning", "Wait", "leans", "overall", "source"]
 
 LEANS = 0.6  # a phase dominates from this share of the time on; between 0.4 and 0.6 both matter
 Leaning = Literal["ttft", "tps", "both"]
+PHASE = {"ttft": "the first token", "tps": "the reply", "both": "the first token and the reply alike"}
+MATTERS = {"ttft": "TTFT matters", "tps": "TPS matters", "both": "TTFT and TPS matter alike"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,3 +48,8 @@ def overall(waits: Iterable[tuple[float, Wait]]) -> float | None:
     pairs = list(waits)
     total = fsum(share * wait.seconds for share, wait in pairs)
     return fsum(share * wait.ttft for share, wait in pairs) / total if total > 0 else None
+
+
+def source(waits: Iterable[Wait]) -> Literal["measured", "computed"]:
+    """Where these waits come from, taken together."""
+    return "computed" if any(wait.n is None for wait in waits) else "measured"

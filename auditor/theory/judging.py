@@ -21,11 +21,14 @@ from auditor.theory.statistics import (
 
 __all__ = [
     "Growth",
+    "Jitter",
     "Judged",
     "common_step",
     "fits",
     "growth",
     "in_flight",
+    "inverse",
+    "jitter",
     "judge_ceiling",
     "judge_share",
     "largest",
@@ -201,6 +204,38 @@ def largest(holds: Callable[[int], bool], top: int) -> int:
 
 
 # -------------------------------------------------------------------------------------------------------------- others
+
+
+def inverse(value: Interval) -> Interval:
+    """The interval of 1 / x: seconds a token as tokens a second. What is infinite becomes 0, and the reverse."""
+    low, point, high = (math.inf if x == 0 else 1 / x for x in (value.high, value.point, value.low))
+    return Interval(low, point, high)
+
+
+@dataclass(frozen=True, slots=True)
+class Jitter:
+    """How evenly tokens come: the median gap between events, the p95 over requests of the largest gap, and `stalls`,
+    the share of requests whose largest gap exceeds `limit` seconds.
+    """
+
+    median_gap: float
+    largest_gap: float
+    limit: float
+    stalls: float
+    n: int
+
+
+def jitter(streams: Sequence[Sequence[float]], factor: float, least: float) -> Jitter | None:
+    """The jitter of streams of arrival times; a stall is a gap over `factor` median gaps and over `least` seconds.
+
+    None where no stream has two gaps or more.
+    """
+    gaps = [[b - a for a, b in pairwise(arrivals)] for arrivals in streams if len(arrivals) > 2]
+    if not gaps:
+        return None
+    middle, tops = median([gap for of_one in gaps for gap in of_one]), [max(of_one) for of_one in gaps]
+    limit = max(factor * middle, least)
+    return Jitter(middle, rank(tops, 0.95), limit, sum(top > limit for top in tops) / len(tops), len(tops))
 
 
 def rank(values: Sequence[float], quantile: float) -> float:

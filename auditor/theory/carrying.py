@@ -1,0 +1,75 @@
+"""What a KV pool carries: the pool with its plausible range, and requests at once over a mix of classes."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from auditor.theory.device import Device
+from auditor.theory.judging import fits
+from auditor.theory.kv.geometry import Geometry
+from auditor.theory.kv.pool import KvPool, capacity, kv_pool
+from auditor.theory.memory import memory
+from auditor.theory.settings import Settings
+
+__all__ = ["PoolRange", "at_once", "carried", "computed_pool", "known_pool"]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRange:
+    """The pool of one rank with its lowest and highest plausible size; all the same where it is `exact`."""
+
+    kv: KvPool
+    low: KvPool
+    high: KvPool
+    exact: bool
+
+
+def known_pool(tokens: int | None, blocks: int | None, block_size: int | None) -> PoolRange | None:
+    """The pool that an engine reports, in tokens or in blocks; None where it reports neither."""
+    size = tokens or (blocks or 0) * (block_size or 0)
+    if not size:
+        return None
+    cut = blocks or (size // block_size if block_size else None)
+    kv = KvPool(tokens=size, blocks=cut, block_size=block_size, bytes=0.0, bytes_per_token=0.0, rule="as served")
+    return PoolRange(kv, kv, kv, True)
+
+
+def computed_pool(geometry: Geometry | None, settings: Settings | None, device: Device | None) -> PoolRange | None:
+    """The pool by arithmetic: exact where a flag or the context fixes it, else within the band of memory overheads.
+
+    None where an input lacks.
+    """
+    if geometry is None or settings is None:
+        return None
+    try:
+        fixed = kv_pool(geometry, settings, None)
+        return PoolRange(fixed, fixed, fixed, True)
+    except ValueError:
+        if device is None:
+            return None
+    found = memory(geometry, settings, device)
+    kv, low, high = (kv_pool(geometry, settings, max(0.0, b)) for b in (found.pool, found.pool_low, found.pool_high))
+    return PoolRange(kv, low, high, False)
+
+
+def at_once(geometry: Geometry | None, settings: Settings | None, kv: KvPool, length: float) -> float:
+    """How many requests of `length` tokens an instance holds at once: by the engine's own rule where the model is
+    known, else by whole blocks of a pool that keeps every token in every layer.
+    """
+    tokens = math.ceil(max(1.0, length))
+    if geometry is not None and settings is not None and (settings.engine != "vllm" or kv.blocks is not None):
+        return capacity(geometry, settings, kv, tokens)
+    return fits(kv.tokens, tokens, kv.block_size)
+
+
+def carried(parts: Iterable[tuple[float, float]], shared: float = 0.0) -> float:
+    """Requests at once over a mix, from (share of the requests in flight, how many of this kind alone fit).
+
+    In-flight shares are shares of requests weighted by how long they stay (Little's law). `shared` is the share of the
+    pool that common prefixes take.
+    """
+    pairs = list(parts)
+    total = sum(weight for weight, _ in pairs)
+    if total <= 0 or any(alone <= 0 for weight, alone in pairs if weight > 0):
+        return 0.0
+    return max(0.0, 1 - shared) / sum(weight / total / alone for weight, alone in pairs if weight > 0)

@@ -1,0 +1,400 @@
+"""Workload shape: do long prompts or long replies dominate, and does the service meet its SLO there?
+
+A long prompt costs its user the wait for the first token (TTFT), a long reply costs tokens one by one (TPS). Which of
+the two a user waits for says which SLO matters; which of the two the device works on says which resource matters.
+
+| rule | looks at | decides |
+|---|---|---|
+| W101 | is the traffic's shape declared? | yes |
+| W102 | what a request waits for: first token or reply | no |
+| W103 | does the device spend its time on the same phase? | no |
+| W104 | is the goal declared, and does it fit the traffic? | no |
+| W105 | is there an SLO on what dominates? | yes |
+| W106 | do the longest requests fit in the context? | yes |
+| W110 W111 W112 W114 | TTFT, TPS, E2E and first-answer SLOs, overall and per class | yes |
+| W113 | error rate | yes |
+| W120 | does the queue grow at the target load? | yes |
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal
+
+from auditor.evidence import Check, Evidence, Finding, Number, Provenance, Rule
+from auditor.measurement import Sample
+from auditor.profile import Objective, TrafficClass
+from auditor.theory import dominance, fit, judging, roofline, shape
+from auditor.theory.alternatives import gains
+from auditor.theory.dominance import MATTERS, PHASE, Wait, leans
+
+__all__ = ["CHECK"]
+
+BLIND_ERROR_RATE = 0.01  # judged where the profile declares none
+EXAMPLES = {"ttft": "slo: {ttft: {p95: 1500ms}}", "tps": "slo: {tps: {p05: 25/s}}"}
+LEVERS = {
+    "ttft": (
+        "let prompts through faster: larger steps with {max_num_batched_tokens}, more devices with {tensor_parallel}",
+        "less prompt to read: shared text first and the prefix cache on ({prefix_caching})",
+        "warm kernels: send requests of every size before traffic comes, capture graphs ({enforce_eager} off)",
+    ),
+    "tps": (
+        "fewer bytes a token: 8-bit KV ({kv_cache_dtype}), quantised weights ({quantization})",
+        "fewer streams a step ({max_num_seqs}) with more replicas, more bandwidth with {tensor_parallel}",
+        "several tokens a step: speculative decoding ({speculative})",
+    ),
+}
+LEVERS |= {"e2e": (*LEVERS["ttft"][:1], *LEVERS["tps"]), "first_answer": ("bound the reasoning", *LEVERS["tps"])}
+AT_ODDS = {  # what the device works on when users wait for the other phase
+    "ttft": (
+        "prompts",
+        "cheaper prompts make replies faster",
+        (
+            "keep shared prompt text first and the prefix cache on ({prefix_caching})",
+            "bound the prompt tokens of a step ({max_num_batched_tokens}), or serve prefill and decode apart",
+        ),
+    ),
+    "tps": (
+        "replies",
+        "shorter or fewer replies at once make first tokens come sooner",
+        ("cap max_tokens to what is read", "admit fewer replies at once ({max_num_seqs}) and add replicas"),
+    ),
+}
+TRUST = {"measured": "high", "computed": "medium"}
+Metric = Literal["ttft", "first_answer", "tps", "e2e"]
+
+
+# ----------------------------------------------------------------------------------------------------------- dominance
+
+
+def _wait(evidence: Evidence, cls: TrafficClass) -> Wait | None:
+    """Measured at the target load, at the declared reply length; where nothing was measured, predicted."""
+    output, prompt = shape.mean(cls.output_tokens.curve), shape.mean(cls.prompt_tokens.curve)
+    ttfts = [s.ttft for s in evidence.requests(cls=cls.name) if s.good and s.ttft is not None]
+    tpots = [s.tpot for s in evidence.requests(cls=cls.name) if s.good and s.tpot is not None]
+    if ttfts and (tpots or output <= 1):
+        return Wait(math.fsum(ttfts) / len(ttfts), math.fsum(tpots) / max(1, len(tpots)), output, len(ttfts))
+    theory, batch = evidence.theory, evidence.share_of_target
+    if theory is None or batch is None:
+        return None
+    context, interleaved = round(prompt + output / 2), prompt / max(1.0, output)
+    step = roofline.predict_decode(*theory, batch, context, interleaved).seconds
+    return Wait(roofline.predict_prefill(*theory, round(prompt)).seconds, step, output)
+
+
+def _waits(evidence: Evidence) -> list[tuple[TrafficClass, Wait]]:
+    """What each class waits for; empty unless every class is known."""
+    waits = [(c, _wait(evidence, c)) for c in evidence.profile.traffic.classes]
+    known = [(c, wait) for c, wait in waits if wait is not None]
+    return known if len(known) == len(waits) else []
+
+
+def _user_share(evidence: Evidence) -> float | None:
+    return dominance.overall((c.share, wait) for c, wait in _waits(evidence))
+
+
+def w101_declared(evidence: Evidence) -> Iterable[Finding]:
+    traffic = evidence.profile.traffic
+    rest: dict[str, Any] = {"deciding": True, "where": evidence.where("traffic")}
+    if traffic.classes:
+        names = ", ".join(c.name for c in traffic.classes)
+        yield CHECK.finding("W101", "pass", f"The traffic is declared as {names}.", **rest)
+        return
+    why = "Nothing says how long prompts and replies are, so nothing says whether TTFT or TPS matters."
+    if traffic.log:
+        why = "traffic.log is named, but no classes came of it: the probe has no lengths to imitate."
+    rest |= {
+        "missing": "traffic.classes with prompt_tokens and output_tokens (p50, p95, max)",
+        "remedies": ("take lengths from the gateway's usage log or the engine's prompt and output length histograms",),
+    }
+    yield CHECK.finding("W101", "inconclusive", why, severity="high", **rest)
+
+
+def w102_user_time(evidence: Evidence) -> Iterable[Finding]:
+    waits = _waits(evidence)
+    share = dominance.overall((c.share, wait) for c, wait in waits)
+    if share is None:
+        known = evidence.profile.traffic.classes
+        yield CHECK.skip("W102", "a measured load, or what it takes to predict one" if known else "traffic.classes")
+        return
+    source = dominance.source(w for _, w in waits)
+    number = Number(name="first token, share of user time", value=share, unit="share", provenance=source)
+    why = f"Users spend {share:.0%} of their time on the first token, the rest on the reply: {MATTERS[leans(share)]}."
+    where = evidence.where("traffic.classes")
+    yield CHECK.finding("W102", "pass", why, measured=number, where=where, confidence=TRUST[source])
+    for cls, wait in waits if len(waits) > 1 else ():
+        source = dominance.source([wait])
+        numbers = (
+            Number(name="TTFT, mean", value=wait.ttft, unit="s", provenance=source, n=wait.n),
+            Number(name="time per output token, mean", value=wait.tpot, unit="s", provenance=source, n=wait.n),
+            Number(name="reply, mean", value=wait.output_tokens, unit="tokens", provenance="declared"),
+        )
+        why = f"A {cls.name} request waits {wait.ttft:.3g} of {wait.seconds:.3g} s for its first token: "
+        why += f"{MATTERS[leans(wait.share)]}."
+        yield CHECK.finding("W102", "pass", why, subject=cls.name, numbers=numbers, confidence=TRUST[source])
+
+
+def _device_share(evidence: Evidence) -> tuple[float, Provenance] | None:
+    """Share of the device's time that goes to prompts at the target load: from the ladders, else by the roofline."""
+    batch, (prompt, output) = evidence.share_of_target, evidence.profile.traffic.mean_lengths
+    if batch is None or prompt <= 0:
+        return None
+    prefill, decode = fit.fit_prefill(evidence.prefill_points), fit.fit_decode(evidence.decode_points)
+    if prefill is not None and decode is not None:
+        seconds = prefill.per_token * prompt + prefill.per_token_squared * prompt**2
+        step = decode.base + (decode.per_sequence + decode.per_cached_token * (prompt + output / 2)) * batch
+        if seconds > 0 and step > 0:
+            return shape.device_time(seconds, prompt, output, step, batch), "measured"
+    if evidence.theory is None:
+        return None
+    seconds = roofline.prefill_limit(*evidence.theory, round(prompt)).seconds
+    step = roofline.decode_limit(*evidence.theory, batch, round(prompt + output / 2)).seconds
+    return shape.device_time(seconds, prompt, output, step, batch), "computed"
+
+
+def w103_device_time(evidence: Evidence) -> Iterable[Finding]:
+    waits, user, found = _waits(evidence), _user_share(evidence), _device_share(evidence)
+    if user is None or found is None:
+        yield CHECK.skip("W103", "prefill and decode ladders, or geometry, hardware and target to compute the time")
+        return
+    (device, source), users = found, dominance.source(w for _, w in waits)
+    rest: dict[str, Any] = {
+        "where": evidence.where("traffic.target_concurrency"),
+        "severity": "low",
+        "confidence": TRUST[source],
+        "numbers": (
+            Number(name="first token, share of user time", value=user, unit="share", provenance=users),
+            Number(name="prefill, share of device time", value=device, unit="share", provenance=source),
+        ),
+    }
+    if leans(user) == leans(device) or "both" in (leans(user), leans(device)):
+        why = (
+            f"Users wait for {PHASE[leans(user)]}; the device spends {device:.0%} of its time on prompts: no conflict."
+        )
+        yield CHECK.finding("W103", "pass", why, **rest)
+        return
+    part, work = (1 - user, device) if leans(device) == "ttft" else (user, 1 - device)
+    works_on, hint, levers = AT_ODDS[leans(device)]
+    why = (
+        f"Users spend {part:.0%} of their time on {PHASE[leans(user)]}, the device {work:.0%} of its own on {works_on}"
+    )
+    yield CHECK.finding("W103", "warn", f"{why}: {hint}.", remedies=tuple(map(evidence.spell, levers)), **rest)
+
+
+# -------------------------------------------------------------------------------------------------- goal, SLO, context
+
+
+def w104_goal(evidence: Evidence) -> Iterable[Finding]:
+    share, goal = _user_share(evidence), evidence.profile.traffic.optimize_for
+    rest: dict[str, Any] = {"where": evidence.where("traffic.optimize_for"), "severity": "low"}
+    if goal is None:
+        hint = f" In this traffic {MATTERS[leans(share)]}." if share is not None else ""
+        rest["remedies"] = ("set traffic.optimize_for to ttft, tps or cost",)
+        why = f"No goal is declared, so remedies cannot weigh TTFT, TPS and cost.{hint}"
+        yield CHECK.finding("W104", "warn", why, **rest)
+    elif share is None:
+        yield CHECK.skip("W104", "what users wait for (W102)", **rest)
+    elif goal == "cost" or leans(share) in (goal, "both"):
+        yield CHECK.finding("W104", "pass", f"The goal {goal} fits the traffic.", **rest)
+    else:
+        part = share if leans(share) == "ttft" else 1 - share
+        rest["remedies"] = (f"set traffic.optimize_for: {leans(share)}, or keep {goal} knowing what it costs",)
+        why = f"The goal is {goal}, but {part:.0%} of users' time is the wait for {PHASE[leans(share)]}."
+        yield CHECK.finding("W104", "warn", why, **rest)
+
+
+def w105_slo(evidence: Evidence) -> Iterable[Finding]:
+    share, declared = _user_share(evidence), evidence.profile.objectives
+    has = {"ttft": bool(declared("ttft")), "tps": bool(declared("tps")), "e2e": bool(declared("e2e"))}
+    rest: dict[str, Any] = {"where": evidence.where("slo"), "deciding": True}
+    if share is None and any(has.values()):
+        yield CHECK.skip("W105", "what users wait for (W102)", **(rest | {"deciding": False}))
+        return
+    leaning = leans(share) if share is not None else "both"
+    lacks = [m for m in ("ttft", "tps") if leaning in (m, "both") and not has[m]]
+    names = " and ".join(f"slo.{m}" for m in lacks)
+    rest["remedies"] = tuple(f"declare it, such as {EXAMPLES[m]}" for m in lacks)
+    if not lacks:
+        yield CHECK.finding("W105", "pass", f"There is an SLO on {PHASE[leaning]}.", **rest)
+    elif has["e2e"] or (leaning == "both" and len(lacks) == 1):
+        why = f"Users wait for {PHASE[leaning]}; {names} would say what they feel, the other SLOs bound it loosely."
+        yield CHECK.finding("W105", "warn", why, **rest)
+    else:
+        why = f"Users wait for {PHASE[leaning]}, and no SLO says how long they may."
+        yield CHECK.finding("W105", "inconclusive", why, missing=names, **rest)
+
+
+def w106_tail(evidence: Evidence) -> Iterable[Finding]:
+    served, context = evidence.served.max_model_len if evidence.served else None, evidence.context
+    if context is None or not evidence.profile.traffic.classes:
+        yield CHECK.skip("W106", "the context length (served, or deployment.max_model_len) and traffic.classes")
+        return
+    limit = Number(name="context", value=context, unit="tokens", provenance="served" if served else "declared")
+    allowed = evidence.profile.slo.error_rate or BLIND_ERROR_RATE
+    for index, cls in enumerate(evidence.profile.traffic.classes):
+        prompt, output = cls.prompt_tokens.curve, cls.output_tokens.curve
+        longest, share = shape.at(prompt, 1) + shape.at(output, 1), judging.share_beyond(prompt, output, context)
+        rest: dict[str, Any] = {
+            "subject": cls.name,
+            "deciding": True,
+            "measured": Number(name="longest request", value=longest, unit="tokens", provenance="declared"),
+            "required": limit,
+            "where": evidence.where(f"traffic.classes.{index}"),
+        }
+        if longest <= context:
+            yield CHECK.finding("W106", "pass", f"The longest {cls.name} request fits in the context.", **rest)
+            continue
+        rest["remedies"] = (
+            evidence.spell(f"raise {{max_model_len}} to {longest} (the KV pool must carry it: K302)"),
+            "cap prompts and max_tokens in front of the engine, with an error that users understand",
+        )
+        why = f"{share:.1%} of {cls.name} requests are longer than the context and get refused or cut short."
+        yield CHECK.finding("W106", "fail" if share > allowed else "warn", why, severity="high", **rest)
+
+
+# ----------------------------------------------------------------------------------------------------------------- SLO
+
+
+def w110_ttft(evidence: Evidence) -> Iterable[Finding]:
+    return _latency(evidence, "W110", "ttft", lambda s: s.ttft)
+
+
+def w111_tps(evidence: Evidence) -> Iterable[Finding]:
+    """Judged on the time per token, whose ceiling is 1 / the floor; failed requests are infinitely slow."""
+    return _latency(evidence, "W111", "tps", lambda s: s.tpot)
+
+
+def w112_e2e(evidence: Evidence) -> Iterable[Finding]:
+    return _latency(evidence, "W112", "e2e", lambda s: s.e2e)
+
+
+def w114_first_answer(evidence: Evidence) -> Iterable[Finding]:
+    return _latency(evidence, "W114", "first_answer", lambda s: s.first_answer)
+
+
+def _latency(
+    evidence: Evidence, rule: str, metric: Metric, read: Callable[[Sample], float | None]
+) -> Iterator[Finding]:
+    objectives = evidence.profile.objectives(metric)
+    if not objectives:
+        yield CHECK.skip(rule, f"slo.{metric}, which the profile does not declare")
+    for objective in objectives:
+        samples = evidence.requests(cls=objective.cls)
+        seen = [math.inf if not s.good else read(s) for s in samples]
+        yield _judge(evidence, rule, objective, samples, [v for v in seen if v is not None])
+
+
+def _judge(
+    evidence: Evidence, rule: str, objective: Objective, samples: tuple[Sample, ...], values: list[float]
+) -> Finding:
+    metric, where = objective.metric, evidence.where(objective.path)
+    rest: dict[str, Any] = {"subject": objective.subject, "deciding": True, "where": where, "severity": "high"}
+    buffered = [s.buffered for s in samples if s.buffered is not None]
+    if metric in ("ttft", "tps") and sum(buffered) > len(buffered) / 2:
+        why = f"{sum(buffered)} of {len(buffered)} replies arrive all at once: their users see nothing before the end."
+        fix = ("let the stream through every proxy: no buffering, no compression of text/event-stream",)
+        return CHECK.finding(rule, "fail", why, remedies=fix, **rest)
+    if not values:
+        return CHECK.skip(rule, f"requests that show {metric}" if samples else "a measured load at the target", **rest)
+    floor = metric == "tps"
+    ceiling = 1 / objective.limit if floor and objective.limit else objective.limit
+    judged = judging.judge_ceiling(values, ceiling, objective.share, evidence.profile.probe.confidence)
+    name, unit = f"{metric} {objective.percentile}", "tok/s" if floor else "s"
+    note = f"worth {judged.effective:.0f} independent ones" if judged.effective < judged.n else ""
+    value = judging.inverse(judged.value) if floor else judged.value
+    rest["measured"] = Number.measured(name, value, unit, judged.n, note)
+    rest["required"] = Number(name=name, value=objective.limit, unit=unit, provenance="declared")
+    why = f"{judged.bad} of {judged.n} requests miss the limit or fail; {1 - objective.share:.3g} of them may"
+    if judged.status != "pass":
+        rest["remedies"] = (*map(evidence.spell, LEVERS[metric]), *_what_if(evidence, metric))
+    return CHECK.finding(rule, judged.status, f"{why}: {judged.verdict}.", missing=judged.more, **rest)
+
+
+def _what_if(evidence: Evidence, metric: str) -> Iterator[str]:
+    """What each lever would bring, computed: the idle TTFT of a p95 prompt, or the decode step at the target."""
+    theory, batch, classes = evidence.theory, evidence.share_of_target, evidence.profile.traffic.classes
+    if theory is None or batch is None or not classes:
+        return
+    geometry, settings, device = theory
+    prompt = max(shape.at(c.prompt_tokens.curve, 0.95) for c in classes)
+    if metric == "ttft":
+        what = f"a {prompt}-token prompt alone"
+        found = gains(settings, device, lambda s: roofline.predict_prefill(geometry, s, device, prompt).seconds)
+    else:
+        what = f"a step of {batch} streams"
+        found = gains(settings, device, lambda s: roofline.predict_decode(geometry, s, device, batch, prompt).seconds)
+    for lever, now, then in found:
+        yield f"{evidence.flag(lever.field)} {lever.value}: {what} {then:.3g} s instead of {now:.3g} s (computed)"
+
+
+def w113_errors(evidence: Evidence) -> Iterable[Finding]:
+    declared = evidence.profile.objectives("error_rate")
+    blind = Objective(metric="error_rate", share=1 - BLIND_ERROR_RATE, limit=BLIND_ERROR_RATE, path="slo")
+    for objective in declared or (blind,):
+        samples = evidence.requests(cls=objective.cls)
+        rest: dict[str, Any] = {"subject": objective.cls, "where": evidence.where(objective.path), "severity": "high"}
+        if not samples:
+            yield CHECK.skip("W113", "a measured load at the target", deciding=bool(declared), **rest)
+            continue
+        judged = judging.judge_share([not s.good for s in samples], objective.share, evidence.profile.probe.confidence)
+        words = sorted({s.error for s in samples if s.error})
+        why = f"{judged.bad} of {judged.n} requests failed" + (f" ({', '.join(words)})" if words else "")
+        why += f"{'' if declared else ', judged at 1 % because slo.error_rate is missing'}: {judged.verdict}."
+        rest["measured"] = Number.measured("error rate", judged.value, "share", judged.n)
+        rest["required"] = Number(name="error rate", value=objective.limit, unit="share", provenance="declared")
+        if judged.status == "fail":
+            rest["remedies"] = ("read the engine's log for these requests; refusals mean a queue limit or K302",)
+        decides = bool(declared) or judged.status == "fail"
+        yield CHECK.finding("W113", judged.status, why, deciding=decides, missing=judged.more, **rest)
+
+
+# ------------------------------------------------------------------------------------------------------------ overload
+
+
+def w120_overload(evidence: Evidence) -> Iterable[Finding]:
+    """Both the queue and TTFT grow while the load stays the same: the service does less than it is asked."""
+    measured = [m for m in evidence.loads("slo") if len(m.judged) >= 9]
+    if not measured:
+        yield CHECK.skip("W120", "a measured load at the target", deciding=True)
+    for m in measured:
+        confidence = evidence.profile.probe.confidence
+        ttft = judging.growth([(s.start, s.ttft) for s in m.judged if s.ttft is not None], confidence)
+        spans = [(s.start, s.start + (s.closed or s.e2e or s.ttft or 0.0)) for s in m.judged]
+        queue = judging.growth(m.gauge("waiting") or judging.in_flight(spans), confidence)
+        numbers = tuple(
+            Number(name=name, value=g.last, unit=unit, provenance="measured", note=f"at first {g.first:.3g}")
+            for name, unit, g in (("TTFT at the end", "s", ttft), ("queue at the end", "requests", queue))
+            if g is not None
+        )
+        where = evidence.where("traffic.target_concurrency")
+        rest: dict[str, Any] = {"deciding": True, "numbers": numbers, "where": where, "severity": "high"}
+        if ttft is None:
+            yield CHECK.skip("W120", "enough requests with a first token", **rest)
+        elif not ttft.grows:
+            yield CHECK.finding("W120", "pass", "TTFT does not grow while the load stays the same.", **rest)
+        elif queue is not None and queue.grows and queue.last >= 1:
+            why = "The queue and TTFT grow together while the load stays the same: arrivals outrun the service."
+            fix = ("add replicas, or bound the queue so that users get an early refusal instead of a late answer",)
+            yield CHECK.finding("W120", "fail", why, remedies=fix, **rest)
+        else:
+            why = "TTFT grows while the load stays the same, with no queue to be seen: it has not settled yet."
+            yield CHECK.finding("W120", "warn", why, remedies=("measure for longer (probe.budget)",), **rest)
+
+
+CHECK = Check(
+    question="W",
+    title="Workload shape",
+    rules=(
+        Rule("W101", "Workload shape declared", w101_declared),
+        Rule("W102", "What users wait for", w102_user_time),
+        Rule("W103", "User time against device time", w103_device_time),
+        Rule("W104", "Goal of the deployment", w104_goal),
+        Rule("W105", "SLO on what dominates", w105_slo),
+        Rule("W106", "Tail within the context", w106_tail),
+        Rule("W110", "TTFT SLO", w110_ttft),
+        Rule("W111", "TPS SLO", w111_tps),
+        Rule("W112", "E2E SLO", w112_e2e),
+        Rule("W113", "Error rate", w113_errors),
+        Rule("W114", "First-answer SLO", w114_first_answer),
+        Rule("W120", "Overload at the target", w120_overload),
+    ),
+)
