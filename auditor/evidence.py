@@ -14,7 +14,6 @@ from typing import Any, Literal
 from auditor.measurement import Measurement, Plan, Purpose, Sample, Served
 from auditor.profile import Profile
 from auditor.theory.device import Device
-from auditor.theory.fit import fit_prefill
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.settings import Settings
 from auditor.theory.statistics import Interval
@@ -219,6 +218,8 @@ class Evidence:
 
     def idle_ttft(self, prompt_tokens: float) -> float | None:
         """Seconds to the first token of a prompt that has the engine to itself, by the ladder; None without one."""
+        from auditor.theory.fit import fit_prefill
+
         found = fit_prefill(self.prefill_points)
         if found is None:
             return None
