@@ -81,7 +81,7 @@ class Prompts:
 
     def make(self, shape: Shape, index: int, load_id: str) -> str:
         """The prompt of request `index` of a load: the shared prefix if the shape has one, then its own words."""
-        rng = Random(f"{self._key}/{load_id}/{index}")
+        rng = Random(f"{self._key}/{load_id}/{index}/{shape.prompt_tokens}")
         words = self.words(shape.prompt_tokens)
         if shape.prefix is None or not shape.prefix_tokens:
             return self._own(rng, words)

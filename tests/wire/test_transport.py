@@ -47,7 +47,7 @@ def raw(script: Script, *, limits: Limits | None = None, read_request: bool = Tr
     return run_virtual(run())
 
 
-# ---------------------------------------------------------------------------------------------------------- good replies
+# --------------------------------------------------------------------------------------------------------- good replies
 
 
 @pytest.mark.parametrize("one_byte", [False, True])
@@ -137,7 +137,7 @@ def test_close_delimited_and_counted_bodies(framing: str) -> None:
     assert (got.error, got.finish_reason, len(got.arrivals)) == (None, "stop", 1)
 
 
-# ------------------------------------------------------------------------------------------------------------- deadlines
+# ------------------------------------------------------------------------------------------------------------ deadlines
 
 
 def test_no_first_token_in_time_is_a_timeout_even_with_keep_alive_comments() -> None:
