@@ -121,7 +121,7 @@ def _speculates(value: Any) -> bool:
     return bool(value) and str(value).lower() not in ("none", "off", "false")
 
 
-def _format(field: str, word: str) -> Any:
+def _format(field: str, word: str) -> float | str:
     """A format as the bits it takes, or the word itself where that is not known."""
     size = formats.kv_bytes(word, "bf16") if field == "kv_cache_dtype" else formats.weight_bits(word, "bf16")
     return size if size is not None else word.lower()

@@ -1,0 +1,252 @@
+"""What an endpoint is and says of itself, found out before any load.
+
+    GET /v1/models, /metrics and the engine's own information pages -> which engine, which model, which settings
+    a few tiny generations (`preflight`)                            -> how the load must be phrased
+
+At most nine GETs and ten generations are sent. Everything that stands in the way of a load raises PreflightFailed in
+one line that says where, what and what to do. Nothing that a server sent is kept but typed facts and metric names:
+replies such as SGLang's /server_info hold keys in clear.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any, get_args, get_type_hints
+
+from auditor.engines.flavour import Flavour, Reply
+from auditor.engines.flavours import FLAVOURS
+from auditor.engines.replies import models
+from auditor.errors import PreflightFailed
+from auditor.measurement import Served
+from auditor.probe.contact import Contact, check_answer, connect, page_words, place_of
+from auditor.probe.exposition import parse_page
+from auditor.probe.preflight import Answers, forced, preflight
+from auditor.probe.scrape import Page
+from auditor.probe.target import Deadlines, Target
+from auditor.profile import Profile
+from auditor.redact import Redactor
+
+__all__ = ["discover"]
+
+_DEADLINES = Deadlines(connect=10.0, first_token=120.0, gap=30.0, total=240.0)
+_ENABLE = {"sglang": "start it with --enable-metrics", "llamacpp": "start it with --metrics"}
+_HINTS = get_type_hints(Served)
+
+
+async def discover(
+    profile: Profile, key: str | None, *, deadlines: Deadlines = _DEADLINES, wait: float = 20.0
+) -> Served:
+    """Recognise the engine, read what it serves, and try a few generations; `key` is the API key itself.
+
+    `wait` is the longest wait for the answer to a GET, `deadlines` hold for the generations. Raises PreflightFailed.
+    """
+    try:
+        return await _discover(profile, key, deadlines, wait)
+    except PreflightFailed as failure:
+        secrets = [key or "", *profile.endpoint.headers.values()]
+        raise PreflightFailed(Redactor(secrets).text(str(failure))) from None
+
+
+async def _discover(profile: Profile, key: str | None, deadlines: Deadlines, wait: float) -> Served:
+    place = place_of(profile.endpoint.url)
+    contact = connect(place, profile, key, wait)
+    try:
+        replies = {"/v1/models": await _models(contact)}
+        pages, warnings = await _pages(contact, replies)
+        flavour, source = _recognise(profile, replies)
+        await _read_info(contact, flavour, replies)
+        pages, more = await _engine_page(contact, flavour, replies, pages)
+    finally:
+        await contact.client.aclose()
+    values, sources = flavour.read_served(replies)
+    values = _typed(values)
+    model = _model(profile, replies, flavour)
+    answers = await preflight(
+        _target(profile, key, model),
+        deadlines,
+        any_api=profile.endpoint.api == "auto",
+        context=values.get("max_model_len"),
+    )
+    return _served(
+        flavour=flavour,
+        source=source,
+        model=model,
+        values=values,
+        sources=sources,
+        pages=pages,
+        answers=answers,
+        warnings=(*warnings, *more),
+    )
+
+
+def _served(
+    *,
+    flavour: Flavour,
+    source: str,
+    model: str,
+    values: Mapping[str, Any],
+    sources: Mapping[str, str],
+    pages: Sequence[Page],
+    answers: Answers,
+    warnings: Sequence[str],
+) -> Served:
+    engine_pages = [page for page in pages if page.page.exporter is None]
+    said = {"engine": source, "model": "/v1/models", **sources}
+    if flavour.name == "generic":
+        warnings = (*warnings, "the engine is not recognised: settings come from the profile alone")
+    facts = forced(answers) | {
+        **values,
+        "engine": flavour.name,
+        "model": model,
+        "replicas": len(engine_pages) if len(engine_pages) > 1 else None,
+        "pages": tuple(page.page for page in pages),
+        "sources": said,
+        "warnings": (*warnings, *answers.warnings),
+    }
+    return Served(**facts)
+
+
+def _target(profile: Profile, key: str | None, model: str) -> Target:
+    endpoint = profile.endpoint
+    return Target(
+        url=endpoint.url,
+        model=model,
+        api="completions" if endpoint.api == "completions" else "chat",
+        headers=({"Authorization": f"Bearer {key}"} if key else {}) | dict(endpoint.headers),
+        extra_body=endpoint.extra_body,
+        verify_tls=endpoint.verify_tls,
+    )
+
+
+# --------------------------------------------------------------------------------------------------------------- pages
+
+
+async def _models(contact: Contact) -> Reply:
+    """The answer to GET /models under the API root; a missing /v1 is found out here."""
+    place, profile = contact.place, contact.profile
+    reply = await contact.get(f"{place.api}/models")
+    path = f"{place.api.removeprefix(place.root)}/models"
+    looks_wrong = reply.status in (404, 405) or (reply.status == 200 and not isinstance(reply.json, dict))
+    if looks_wrong and place.api == place.root:
+        better = await contact.look(f"{place.api}/v1/models")
+        if better is not None and isinstance(better.json, dict) and better.status in (200, 401, 403):
+            raise PreflightFailed(f"endpoint.url: {place.api} lacks /v1; write {place.api}/v1")
+    check_answer(reply, path, place, profile, contact.key)
+    if reply.status in (404, 405) and profile.endpoint.model == "auto":
+        raise PreflightFailed(
+            f"endpoint.url: no OpenAI API at {place.api} (GET {path}: {reply.status}{page_words(reply)}); "
+            "correct the address, or name endpoint.model if this gateway lists no models"
+        )
+    return reply
+
+
+async def _pages(contact: Contact, replies: dict[str, Reply]) -> tuple[list[Page], tuple[str, ...]]:
+    """The metrics pages that the profile names, or /metrics; `replies` gets what they answered."""
+    wanted = contact.profile.endpoint.metrics
+    if wanted is None:
+        return [], ()
+    pages, warnings = [], []
+    named = wanted != "auto"
+    urls = [wanted] if isinstance(wanted, str) else list(wanted)
+    for url in urls if named else [f"{contact.place.root}/metrics"]:
+        page, why = await _page(contact, url, replies)
+        if page is not None:
+            pages.append(page)
+        elif named:
+            warnings.append(
+                f"endpoint.metrics: {url} {why}; correct the address or look at the server's metrics setting"
+            )
+    return pages, tuple(warnings)
+
+
+async def _page(contact: Contact, url: str, replies: dict[str, Reply]) -> tuple[Page | None, str]:
+    """One page, or why there is none. A URL without a path means /metrics."""
+    full = url if url.count("/") > 2 else f"{url}/metrics"
+    reply = await contact.look(full)
+    if reply is None:
+        return None, "does not answer"
+    replies[f"/metrics of {full}"] = reply
+    if reply.status != 200:
+        return None, f"answers {reply.status}"
+    page = parse_page(reply.text, reply.headers.get("content-type", ""), full)
+    return page, "is no metrics page"
+
+
+async def _engine_page(
+    contact: Contact, flavour: Flavour, replies: dict[str, Reply], pages: list[Page]
+) -> tuple[list[Page], tuple[str, ...]]:
+    """With `metrics: auto`, the engine's page where it is another than /metrics; a warning where there is none."""
+    if contact.profile.endpoint.metrics != "auto":
+        return pages, ()
+    for path in flavour.metrics_paths:
+        if not pages and path != "/metrics":
+            page, _ = await _page(contact, contact.place.root + path, replies)
+            pages = [page] if page is not None else pages
+    if pages:
+        return pages, ()
+    how = _ENABLE.get(flavour.name, "name its address in endpoint.metrics")
+    return pages, (f"no metrics page at {contact.place.root}/metrics: what the server counts is not seen; {how}",)
+
+
+# -------------------------------------------------------------------------------------------------------------- engine
+
+
+def _recognise(profile: Profile, replies: Mapping[str, Reply]) -> tuple[Flavour, str]:
+    """The engine by what it answered; what the profile says counts only where nothing gives it away."""
+    for flavour in FLAVOURS.values():
+        if flavour.name != "generic" and flavour.recognise(replies):
+            return flavour, "its own answers"
+    declared = profile.endpoint.engine
+    if declared not in ("auto", "generic"):
+        return FLAVOURS[declared], "declared"
+    return FLAVOURS["generic"], "nothing gives the engine away"
+
+
+async def _read_info(contact: Contact, flavour: Flavour, replies: dict[str, Reply]) -> None:
+    for path in flavour.info_paths:
+        reply = await contact.look(contact.place.root + path)
+        if reply is not None:
+            replies[path] = reply
+
+
+def _typed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts whose type and range can be true; a server may send anything."""
+    known = {spec.name for spec in fields(Served)}
+    return {name: value for name, value in values.items() if name in known and _can_be(value, _HINTS[name])}
+
+
+def _can_be(value: Any, hint: Any) -> bool:
+    kinds = get_args(hint) or (hint,)
+    if isinstance(value, bool):
+        return bool in kinds
+    if isinstance(value, int):
+        return (int in kinds or float in kinds) and value >= 0
+    if isinstance(value, float):
+        return float in kinds and math.isfinite(value) and value >= 0
+    return isinstance(value, str) and str in kinds and len(value) <= 200
+
+
+# --------------------------------------------------------------------------------------------------------------- model
+
+
+def _model(profile: Profile, replies: Mapping[str, Reply], flavour: Flavour) -> str:
+    """The model to ask for: the profile's, if it is served, or the only one there is."""
+    wanted = profile.endpoint.model
+    entries = models(replies)
+    names = [str(entry["id"]) for entry in entries if isinstance(entry.get("id"), str)]
+    aliases = [str(alias) for entry in entries if isinstance(entry.get("aliases"), list) for alias in entry["aliases"]]
+    if wanted != "auto":
+        if wanted in (*names, *aliases) or not names or flavour.name == "generic":
+            return wanted
+        raise PreflightFailed(f"endpoint.model: the server has no model {wanted}; it serves {_listed(names)}")
+    bases = [str(entry["id"]) for entry in entries if isinstance(entry.get("id"), str) and not entry.get("parent")]
+    if len(bases) == 1:
+        return bases[0]
+    if not bases:
+        raise PreflightFailed("endpoint.model: the server lists no model; write the model's name")
+    raise PreflightFailed(f"endpoint.model: auto leaves the choice open, the server has {_listed(bases)}; name one")
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:8])
+    return f"{shown} and {len(names) - 8} more" if len(names) > 8 else shown
