@@ -25,6 +25,7 @@ __all__ = [
     "lookup",
     "metrics",
     "names",
+    "remedies",
     "source",
     "title",
     "valid",
@@ -121,6 +122,14 @@ def names(engine: str, version: str | None = None) -> Mapping[str, tuple[str, ..
         if valid(metric, version) and metric.name not in found.setdefault(metric.concept, []):
             found[metric.concept].append(metric.name)
     return {concept: tuple(listed) for concept, listed in found.items() if listed}
+
+
+def remedies(engine: str, version: str | None = None) -> Mapping[str, tuple[str, ...]]:
+    """`names` of the engine, and under "gateway_ttft" and "exporter_memory" what others offer where it has none."""
+    gateways = [n for other in ("litellm", "otel_genai") for n in names(other).get("ttft", ())[:1]]
+    exporters = [n for other in engines() if kind(other) == "exporter" for n in names(other).get("gpu_memory", ())[:1]]
+    real = tuple(n for n in exporters if not n.startswith("*"))
+    return {**names(engine, version), "gateway_ttft": tuple(gateways), "exporter_memory": real}
 
 
 def concept_of(engine: str, sample_name: str, labels: Mapping[str, str] | None = None) -> Metric | None:

@@ -33,6 +33,7 @@ _ORDER = (
     "memory_activity",
 )
 _SILENT = (OTHER, "gpu_memory_total", "gpu_memory_reserved", "gpu_activity", "cache_config", "host_memory_total")
+_LADDER = ("named", "valid", "on_page", "parses", "returns_data")
 
 
 class TextFile(Protocol):
@@ -70,7 +71,7 @@ class _Concept:
 
     names: dict[str, str] = field(default_factory=dict)
     proxies: dict[str, None] = field(default_factory=dict)
-    where: dict[str, None] = field(default_factory=dict)
+    where: dict[str, dict[str, None]] = field(default_factory=dict)
     dead: dict[str, None] = field(default_factory=dict)
     foreign: dict[str, None] = field(default_factory=dict)
     alerts: dict[str, None] = field(default_factory=dict)
@@ -163,7 +164,7 @@ def _gather(use: promql.Use, query: _Query, place: Place, found: dict[str, _Conc
         return
     if standing.note:
         concept.notes[standing.note] = None
-    concept.where[query.where] = None
+    concept.where.setdefault(_name(seen), {})[query.where] = None
     if seen.direct:
         concept.names.setdefault(_name(seen), standing.rung)
         concept.buckets = concept.buckets or place.buckets(seen.metric)
@@ -196,13 +197,13 @@ def _concepts(found: Iterable[str]) -> list[str]:
 
 
 def _item(concept: str, gathered: _Concept) -> CoverageItem:
-    names = gathered.names or gathered.proxies
+    names = sorted(gathered.names, key=lambda name: -_LADDER.index(gathered.names[name])) or list(gathered.proxies)
     dead = gathered.dead if names else gathered.dead | gathered.foreign
     return CoverageItem(
         concept=concept,
         rung=_rung(gathered),
         names=tuple(names),
-        where=tuple(gathered.where),
+        where=tuple(dict.fromkeys(place for name in names for place in gathered.where.get(name, ()))),
         dead=tuple(dead),
         alerts=tuple(gathered.alerts),
         note="; ".join(gathered.notes),
@@ -212,9 +213,8 @@ def _item(concept: str, gathered: _Concept) -> CoverageItem:
 
 def _rung(gathered: _Concept) -> str:
     """The highest rung that any live name reached; a dead name is named and no more."""
-    ladder = ("named", "valid", "on_page", "parses", "returns_data")
     if gathered.names:
-        best = max(gathered.names.values(), key=ladder.index)
+        best = max(gathered.names.values(), key=_LADDER.index)
         return "alerted" if gathered.alerts and best in ("parses", "returns_data") else best
     if gathered.proxies:
         return "proxy"
