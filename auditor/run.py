@@ -1,0 +1,256 @@
+"""The pipeline: profile -> served -> plan -> measurements -> evidence -> findings -> report, one line a stage."""
+
+import datetime
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from auditor import plugins, store, validity, verdict
+from auditor.catalog import accelerators, metrics
+from auditor.emulator.process import start_process
+from auditor.emulator.spec import spec_from
+from auditor.engines.flavours import FLAVOURS, flag_names
+from auditor.engines.settings import conflicts, engine_of, resolve
+from auditor.errors import NothingMeasured, UsageError
+from auditor.evidence import Evidence, Report
+from auditor.loading import Loaded, load_monitoring, load_profile, resolve_device, resolve_model
+from auditor.measurement import Load, Measurement, Plan, Sample, Served
+from auditor.monitoring.coverage import coverage
+from auditor.plan import Pace, concurrency, make_plan, without_loads
+from auditor.probe.discover import discover
+from auditor.probe.session import INTERRUPTED, Watcher, is_loopback, local_source, run_plan
+from auditor.profile import Profile
+from auditor.theory import roofline
+from auditor.theory.device import Device
+
+__all__ = ["Event", "Options", "audit", "judge", "plan_offline"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the caller chose: which questions, on or off the network, where to save, what INCONCLUSIVE exits with."""
+
+    only: tuple[str, ...] | None = None
+    offline: bool = False
+    save: Path | None = None
+    on_inconclusive: str = "inconclusive"
+    today: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something worth showing while an audit runs: stage, load_start, request, load_end or note."""
+
+    kind: str
+    text: str = ""
+    done: int = 0
+    total: int = 0
+    load: str | None = None
+
+
+Listener = Callable[[Event], None]
+
+
+async def audit(loaded: Loaded, options: Options, events: Listener) -> Report:
+    """Audit a deployment from profile to report; `options.save` keeps what is measured as it comes in."""
+    evidence = declare(loaded, options)
+    with store.recording(options.save, loaded, evidence) as keep:
+        if not options.offline:
+            async with _endpoint(evidence, events) as profile:
+                evidence = await _served(evidence, profile, loaded, events)
+                evidence = replace(evidence, plan=_planned(evidence, profile))
+                keep.update(evidence)
+                evidence = await _measured(evidence, profile, loaded, keep, events)
+        evidence = keep.redact(_with_failure(evidence, keep))
+        report = conclude(evidence, options)
+        keep.finish(evidence, report)
+    _refuse_silence(evidence)
+    return report
+
+
+def judge(folder: Path, *, profile: Path | None, options: Options) -> Report:
+    """Judge a saved run again, against its own profile or another one; sends nothing."""
+    evidence = store.load(folder)
+    if profile:
+        loaded = load_profile(profile)
+        declared = replace(declare(loaded, options), today=evidence.today, offline=evidence.offline)
+        seen = replace(declared, plan=evidence.plan, measurements=evidence.measurements)
+        evidence = with_served(seen, loaded, evidence.served)
+    return conclude(evidence, options)
+
+
+def conclude(evidence: Evidence, options: Options) -> Report:
+    """Judge evidence by every installed check: the same evidence gives the same report."""
+    checks = plugins.load_checks()
+    findings = [*validity.judge(evidence)]
+    for check in checks:
+        findings.extend(finding for rule in check.rules for finding in rule.judge(evidence))
+    return verdict.decide(
+        findings,
+        checks,
+        evidence.profile,
+        evidence,
+        today=options.today or evidence.today,
+        only=options.only,
+        on_inconclusive=options.on_inconclusive,
+        interrupted=_interrupted(evidence),
+    )
+
+
+def plan_offline(loaded: Loaded) -> Plan:
+    """What an audit would send, as far as the files tell; sends nothing."""
+    evidence = declare(loaded, Options(offline=True))
+    return _planned(evidence, evidence.profile)
+
+
+# -------------------------------------------------------------------------------------------------------------- stages
+
+
+def declare(loaded: Loaded, options: Options) -> Evidence:
+    """What the user's files alone say."""
+    geometry, geometry_error = resolve_model(loaded)
+    device, device_error = resolve_device(loaded)
+    evidence = Evidence(
+        profile=loaded.profile,
+        today=options.today or datetime.date.today().isoformat(),
+        offline=options.offline,
+        lines=loaded.lines,
+        geometry=geometry,
+        geometry_error=geometry_error,
+        device=device,
+        device_error=device_error,
+        problems=loaded.warnings,
+    )
+    return with_served(evidence, loaded, None)
+
+
+def with_served(evidence: Evidence, loaded: Loaded, served: Served | None) -> Evidence:
+    """The evidence with what the endpoint says of itself, and everything that follows from both."""
+    profile, launch = evidence.profile, loaded.launch
+    settings, sources = resolve(profile, launch, served, evidence.geometry, evidence.device)
+    engine, version = engine_of(profile, launch, served)[0], settings.engine_version
+    return replace(
+        evidence,
+        served=served,
+        settings=settings,
+        setting_sources=sources,
+        conflicts=conflicts(profile, launch, served, loaded.lines),
+        flags=flag_names(FLAVOURS[engine]),
+        candidates=_candidates(evidence),
+        metric_names=metrics.names(engine, version),
+        coverage=coverage(load_monitoring(loaded), engine, version, served.pages if served else ()),
+    )
+
+
+def _candidates(evidence: Evidence) -> tuple[Device, ...]:
+    """Accelerators of the same kind with more memory or bandwidth than the declared one: what a remedy may name."""
+    device = evidence.device
+    if device is None or device.usable_bytes is None:
+        return ()
+    return tuple(
+        other
+        for other in accelerators.devices()
+        if other.kind == device.kind
+        and other.confidence != "C"
+        and other.usable_bytes is not None
+        and (other.usable_bytes > device.usable_bytes or other.bandwidth > device.bandwidth)
+    )
+
+
+@asynccontextmanager
+async def _endpoint(evidence: Evidence, events: Listener) -> AsyncIterator[Profile]:
+    """The profile with an address that answers: `url: emulator` gets one for as long as the audit runs."""
+    profile = evidence.profile
+    if profile.endpoint.url != "emulator":
+        yield profile
+        return
+    if evidence.geometry is None or evidence.device is None or evidence.settings is None:
+        reason = evidence.geometry_error or evidence.device_error or "deployment.model and accelerator are missing"
+        raise UsageError(f"{evidence.where('endpoint.url') or 'endpoint.url'}: nothing to emulate: {reason}")
+    events(Event(kind="stage", text="start the emulator"))
+    url, stop = await start_process(spec_from(profile, evidence.geometry, evidence.device, evidence.settings))
+    try:
+        yield replace(profile, endpoint=replace(profile.endpoint, url=url))
+    finally:
+        stop()
+
+
+async def _served(evidence: Evidence, profile: Profile, loaded: Loaded, events: Listener) -> Evidence:
+    """The evidence with what the endpoint serves. Raises PreflightFailed where no load would make sense."""
+    events(Event(kind="stage", text=f"look at {profile.endpoint.url}"))
+    served = await discover(profile, loaded.key)
+    for warning in served.warnings:
+        events(Event(kind="note", text=warning))
+    return with_served(evidence, loaded, served)
+
+
+async def _measured(
+    evidence: Evidence, profile: Profile, loaded: Loaded, keep: store.Recording, events: Listener
+) -> Evidence:
+    """The evidence with every load of its plan measured."""
+    plan, served = evidence.plan, evidence.served
+    if plan is None or served is None:
+        return evidence
+    for note in plan.notes:
+        events(Event(kind="note", text=note.message))
+    async with local_source(profile, served, loaded.key, loaded.prompts) as source:
+        watcher = _watcher(keep, events)
+        return replace(evidence, measurements=await run_plan(plan, source, profile.probe.budget, watcher))
+
+
+def _with_failure(evidence: Evidence, keep: store.Recording) -> Evidence:
+    """The evidence with the reason why it could not be saved, where there is one."""
+    return replace(evidence, problems=(*evidence.problems, keep.failure)) if keep.failure else evidence
+
+
+def _planned(evidence: Evidence, profile: Profile) -> Plan:
+    plan = make_plan(profile, evidence.served, _pace(evidence))
+    if profile.probe.allow_load or profile.endpoint.url == "emulator" or is_loopback(profile.endpoint.url):
+        return plan
+    return without_loads(plan, "the endpoint is not on this machine and probe.allow_load is not true: no load is sent")
+
+
+def _pace(evidence: Evidence) -> Pace | None:
+    """The speed to expect at the target load, where model and accelerator are known."""
+    profile, geometry, settings, device = evidence.profile, evidence.geometry, evidence.settings, evidence.device
+    if geometry is None or settings is None or device is None or not profile.traffic.classes:
+        return None
+    prompt = round(sum(c.share * c.prompt_tokens.p50 for c in profile.traffic.classes))
+    batch = max(1, concurrency(profile) // max(1, profile.deployment.replicas))
+    prefill = roofline.predict_prefill(geometry, settings, device, max(1, prompt))
+    step = roofline.predict_decode(geometry, settings, device, batch, max(1, prompt))
+    return Pace(per_prompt_token=prefill.seconds / max(1, prompt), per_step=step.seconds)
+
+
+def _watcher(keep: store.Recording, events: Listener) -> Watcher:
+    """Save each sample as it comes and tell the listener."""
+    done: dict[str, int] = {}
+
+    def started(load: Load) -> None:
+        events(Event(kind="load_start", text=load.why, total=len(load.shapes), load=load.id))
+
+    def sample(load: Load, sample: Sample) -> None:
+        keep.sample(sample)
+        done[load.id] = done.get(load.id, 0) + 1
+        events(Event(kind="request", done=done[load.id], total=len(load.shapes), load=load.id))
+
+    def ended(measurement: Measurement) -> None:
+        keep.measurement(measurement)
+        count = len(measurement.samples)
+        events(
+            Event(kind="load_end", text=measurement.stopped or "", done=count, total=count, load=measurement.load.id)
+        )
+
+    return Watcher(load_started=started, sample=sample, load_ended=ended)
+
+
+def _interrupted(evidence: Evidence) -> str | None:
+    return next((INTERRUPTED for m in evidence.measurements if m.stopped == INTERRUPTED), None)
+
+
+def _refuse_silence(evidence: Evidence) -> None:
+    """Raise NothingMeasured where requests were sent and not one got as much as a status line."""
+    samples = [sample for m in evidence.measurements for sample in m.samples]
+    if samples and all(s.status is None for s in samples) and not _interrupted(evidence):
+        raise NothingMeasured(f"none of {len(samples)} requests was answered: {samples[0].detail or samples[0].error}")
