@@ -49,8 +49,10 @@ def find(name: str) -> Device:
 
 
 def _exact(wanted: tuple[str, ...]) -> list[Device]:
+    """A key names one device; any other spelling may be shared."""
     squeezed = "".join(wanted)
-    return [device for device, spellings in _catalogue() if squeezed in map("".join, spellings)]
+    own = [device for device, _ in _catalogue() if "".join(_words(device.key)) == squeezed]
+    return own or [device for device, spellings in _catalogue() if squeezed in map("".join, spellings)]
 
 
 def _by_memory(wanted: tuple[str, ...]) -> list[Device]:
