@@ -38,26 +38,30 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def _device(device: "Device") -> Row:
     from auditor.report.words import quantity
 
-    peak = max(device.flops.items(), key=lambda item: item[1], default=("", 0.0))
+    bf16 = device.flops.get("bf16") or device.flops.get("fp16")
+    fp8 = device.flops.get("fp8")
     return {
         "key": device.key,
         "name": device.name,
         "memory": quantity(device.memory_bytes, "bytes"),
         "bandwidth": quantity(device.bandwidth, "bytes/s"),
-        "peak": f"{quantity(peak[1], 'FLOP/s')} {peak[0]}",
-        "sure": device.confidence,
+        "16 bit": quantity(bf16, "FLOP/s") if bf16 else "",
+        "fp8": quantity(fp8, "FLOP/s") if fp8 else "",
+        "confidence": device.confidence,
     }
 
 
 def _model(geometry: "Geometry") -> Row:
+    from auditor.report.words import quantity
+
     kinds = ", ".join(sorted({group.kind for group in geometry.layers}))
     return {
         "name": geometry.name,
-        "parameters": f"{geometry.parameters / 1e9:.3g} B",
-        "active": f"{geometry.active_parameters / 1e9:.3g} B",
+        "parameters": quantity(geometry.parameters, "parameters"),
+        "active": quantity(geometry.active_parameters, "parameters"),
         "layers": str(geometry.layer_count),
         "attention": kinds,
-        "context": str(geometry.max_position or ""),
+        "context": f"{geometry.max_position:,}" if geometry.max_position else "",
     }
 
 
@@ -111,15 +115,24 @@ def _table(rows: Sequence[Row]) -> str:
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(map(_value, value))
+    whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    return f"{int(value):,}" if whole else str(value)
+
+
 def _details(data: Mapping[str, Any], indent: str = "") -> str:
     lines = []
     for key, value in data.items():
-        if isinstance(value, Mapping):
-            lines.append(f"{indent}{key}:\n{_details(value, indent + '  ')}".rstrip())
-        elif isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
-            lines += [f"{indent}{key}:", *(f"{_details(item, indent + '  - ')}".rstrip() for item in value)]
+        nested = value if isinstance(value, list) and any(isinstance(item, Mapping) for item in value) else []
+        if isinstance(value, Mapping) or nested:
+            parts = [_details(part, f"{indent}  ") for part in nested or [value]]
+            lines += [f"{indent}{key}:", "\n".join(parts).rstrip()]
         elif value not in (None, [], ""):
-            lines.append(f"{indent}{key}: {', '.join(map(str, value)) if isinstance(value, list) else value}")
+            lines.append(f"{indent}{key}: {_value(value)}")
     return "\n".join(lines) + "\n"
 
 

@@ -102,6 +102,7 @@ _UNITS: Mapping[str, Callable[[float], str]] = {
     "tok/s": lambda value: f"{_plain(value)} tok/s",
     "bytes/s": _decimal("B/s"),
     "FLOP/s": _decimal("FLOP/s"),
+    "parameters": lambda value: _scaled(value, 1000, ("", "K", "M", "B", "T")),
     "/s": lambda value: f"{_plain(value)} /s",
 }
 

@@ -28,6 +28,7 @@ from auditor.report import words
         (989e12, "FLOP/s", "989 TFLOP/s"),
         (1234567, "tokens", "1,234,567 tokens"),
         (64, "requests", "64 requests"),
+        (671e9, "parameters", "671 B"),
         (7, "", "7"),
         (None, "s", "not observed"),
         (math.nan, "s", "not observed"),

@@ -1,0 +1,75 @@
+"""`audit catalog`: lists, entries, JSON."""
+
+import json
+import sys
+
+import pytest
+
+from auditor.__main__ import main
+
+
+@pytest.fixture
+def catalog(monkeypatch, capsys):
+    """Run `audit catalog ...`; gives (exit code, stdout, stderr)."""
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["audit", "catalog", *arguments])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        captured = capsys.readouterr()
+        return stop.value.code or 0, captured.out, captured.err
+
+    return call
+
+
+def test_without_a_kind_it_counts(catalog):
+    code, out, _ = catalog("--json")
+    assert code == 0
+    counts = json.loads(out)
+    assert counts["engines"] == 5
+    assert catalog()[1].splitlines()[-1] == "engines: 5"
+
+
+def test_accelerators_show_what_serving_depends_on(catalog):
+    _, out, _ = catalog("accelerators")
+    row = next(line for line in out.splitlines() if line.startswith("h100-sxm "))
+    # NVIDIA H100 data sheet: 80 GB, 3.35 TB/s, 989 TFLOP/s dense bf16, 1979 dense fp8.
+    assert row.split("  ")[-1].strip() == "A"
+    assert "80 GiB" in row
+    assert "3.35 TB/s" in row
+    assert "989 TFLOP/s" in row
+    assert "1.979 PFLOP/s" in row
+
+
+def test_models_are_sized(catalog):
+    _, out, _ = catalog("models")
+    row = next(line for line in out.splitlines() if line.startswith("meta-llama/Llama-3.1-8B-Instruct "))
+    assert row.split()[1:] == ["8.03", "B", "6.98", "B", "32", "full", "131,072"]
+
+
+def test_one_entry_in_full(catalog):
+    _, out, _ = catalog("models", "meta-llama/Llama-3.1-8B-Instruct")
+    assert "  kv_heads: 8\n" in out
+    assert "vocab_size: 128,256\n" in out
+    assert json.loads(catalog("accelerators", "h100-sxm", "--json")[1])["bandwidth"] == 3.35e12
+
+
+def test_an_engine_tells_its_flags_but_no_code(catalog):
+    _, out, _ = catalog("engines", "vllm", "--json")
+    data = json.loads(out)
+    assert data["flags"]["max_num_seqs"] == ["--max-num-seqs"]
+    assert "recognise" not in data
+    assert catalog("engines")[1].splitlines()[1].startswith("vllm")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("accelerators", "h100-sxn"), "did you mean h100-sxm"),
+        (("engines", "vlm"), "unknown engine 'vlm'; engines: vllm, sglang"),
+    ],
+)
+def test_an_unknown_name_is_2(catalog, arguments, words):
+    code, out, err = catalog(*arguments)
+    assert (code, out) == (2, "")
+    assert words in err
