@@ -41,6 +41,7 @@ Snap = Callable[[float, str], Awaitable[Snapshot | None]]
 _PAUSES = (0.1, 0.2, 0.4, 0.8, 1.0)
 _PAUSE_AFTER = ("connect", "tls", "http_429", "http_4xx", "http_5xx", "in_stream", "protocol", "cut_off")
 _DRAIN_EVERY = 0.2
+_SHORT = 16  # reads: a reply this short may be a refusal and is decoded before its slot goes on
 
 
 class LoadSource(Protocol):
@@ -140,6 +141,9 @@ class _Run:
         self.snapshots: list[Snapshot] = []
         self.stopped: str | None = None
         self.slots: list[asyncio.Task[None]] = []
+        self.decoding: set[asyncio.Task[str | None]] = set()
+        self.one_at_a_time = asyncio.Lock()
+        self.problem: Exception | None = None
         self.health = Health()
         self.began = self.loop.time()
 
@@ -172,15 +176,11 @@ class _Run:
         """Run the slots to the end; an interruption or a broken invariant ends them early, keeping their samples."""
         count = 0 if self.stopped else min(self.load.concurrency, len(self.todo))
         self.slots = [self.loop.create_task(self._slot()) for _ in range(count)]
-        waiting: set[asyncio.Task[None]] = set(self.slots)
-        while waiting:
+        while waiting := {task for task in (*self.slots, *self.decoding) if not task.done()}:
             with self._interruptible():
-                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_EXCEPTION)
-                if any(not slot.cancelled() and slot.exception() for slot in done):
-                    self._halt("the probe broke")
-        for slot in self.slots:
-            if not slot.cancelled() and (problem := slot.exception()) is not None:
-                raise problem
+                await asyncio.wait(waiting)
+        if self.problem is not None:
+            raise self.problem
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:
@@ -203,16 +203,24 @@ class _Run:
     async def _slot(self) -> None:
         """One user: request after request. Refusals in a row make it pause, so that a dead endpoint is not hammered."""
         refused = 0
-        while self.todo and self.stopped is None:
-            warm, index, shape = self.todo.popleft()
-            sample = await self._one(warm, index, shape)
-            self._keep(warm, sample)
-            refused = refused + 1 if sample.error in _PAUSE_AFTER else 0
-            if refused and self.todo and self.stopped is None:
-                await asyncio.sleep(_PAUSES[min(refused, len(_PAUSES)) - 1])
+        try:
+            while self.todo and self.stopped is None:
+                warm, index, shape = self.todo.popleft()
+                record, inflight = await self._send(warm, index, shape)
+                decoding = self.loop.create_task(self._decode(record, inflight, warm, index, shape))
+                self.decoding.add(decoding)
+                decoding.add_done_callback(self.decoding.discard)
+                error = await asyncio.shield(decoding) if len(record.reads) <= _SHORT else None
+                refused = refused + 1 if error in _PAUSE_AFTER else 0
+                if refused and self.todo and self.stopped is None:
+                    await asyncio.sleep(_PAUSES[min(refused, len(_PAUSES)) - 1])
+        except Exception as problem:
+            self._broke(problem)
 
-    async def _one(self, warm: bool, index: int, shape: Shape) -> Sample:
-        """Send one request and read its reply, or what there is of it when the load is halted."""
+    async def _send(self, warm: bool, index: int, shape: Shape) -> tuple[Exchange, int]:
+        """Send one request and read its reply, or what there is of it when the load is halted; and how many requests
+        were in flight with it.
+        """
         target, name = self.source.target, f"{self.load.id}/warmup" if warm else self.load.id
         prompt = self.source.prompts.make(shape, index, name)
         body = request_body(target, prompt, shape.output_tokens)
@@ -233,10 +241,25 @@ class _Run:
         finally:
             if inflight:
                 self.health.ended()
-        reply = await decode(record, shape.output_tokens)
-        sample = sample_of(record, reply, load=self.load.id, index=index, shape=shape, began=self.began)
-        check_invariants(sample, self.load, inflight)
-        return sample
+        return record, inflight
+
+    async def _decode(self, record: Exchange, inflight: int, warm: bool, index: int, shape: Shape) -> str | None:
+        """Work out the sample while its slot goes on, one reply at a time so that the others are read on time."""
+        try:
+            async with self.one_at_a_time:
+                reply = await decode(record, shape.output_tokens)
+            sample = sample_of(record, reply, load=self.load.id, index=index, shape=shape, began=self.began)
+            check_invariants(sample, self.load, inflight)
+            self._keep(warm, sample)
+        except Exception as problem:
+            self._broke(problem)
+            return None
+        return sample.error
+
+    def _broke(self, problem: Exception) -> None:
+        """A limit of this machine, a broken invariant or a caller's own error ends the load; raised at its end."""
+        self.problem = self.problem or problem
+        self._halt("the probe broke")
 
     def _keep(self, warm: bool, sample: Sample) -> None:
         if warm:

@@ -8,7 +8,7 @@ from typing import Any
 
 from auditor.errors import ToolError
 from auditor.measurement import Load, Sample, Shape
-from auditor.probe.sse import read_reply, settle, timed_events
+from auditor.probe.sse import settle, timed_events
 from auditor.probe.tally import Reply, Tally, clip, error_text
 from auditor.probe.transport import Exchange
 
@@ -20,18 +20,15 @@ _LIMIT_HEADERS = ("x-ratelimit", "ratelimit", "x-rate-limit", "anthropic-ratelim
 
 
 async def decode(record: Exchange, asked: int | None) -> Reply:
-    """What the reply holds, worked out in slices so that other streams are read on time. Survives a cancellation."""
+    """What the reply holds, worked out in slices so that other streams are read on time."""
     complete, kind = record.complete or record.done, record.headers.get("content-type", "")
     if record.status is None or record.status >= 300:
         return Reply()
     tally = Tally(asked=asked)
-    try:
-        for number, (event, at) in enumerate(timed_events(record.reads, complete=complete), 1):
-            tally.add(event, at)
-            if number % _SLICE == 0:
-                await asyncio.sleep(0)
-    except asyncio.CancelledError:
-        return read_reply(record.reads, complete=complete, content_type=kind, asked=asked)
+    for number, (event, at) in enumerate(timed_events(record.reads, complete=complete), 1):
+        tally.add(event, at)
+        if number % _SLICE == 0:
+            await asyncio.sleep(0)
     return settle(tally, record.reads, complete=complete, content_type=kind)
 
 
