@@ -32,9 +32,9 @@ class Lines:
             self.tick()
         elif event.kind == "load_start":
             self._state = f"{label}: 0 of {event.total} requests"
-            self._print(f"{label}: {text or f'{event.total} requests'}")
+            self._print(f"{label}: {event.total} requests{f' ({text})' if text else ''}")
         elif event.kind == "load_end":
-            self._print(f"{label}: {text or f'{event.done} of {event.total} requests done'}")
+            self._print(f"{label}: {event.done} requests done{f', stopped: {text}' if text else ''}")
         else:
             self._state = text if event.kind == "stage" else self._state
             self._print(text)
@@ -76,13 +76,18 @@ class Bars:
     def __call__(self, event: "Event") -> None:
         """Show one event."""
         if event.kind in ("stage", "note"):
-            self._progress.console.print(clean(event.text, 300), markup=False, highlight=False)
+            self._say(event.text)
         else:
             label = clean(event.load or event.text, 40)
             if label not in self._tasks:
                 self._tasks[label] = self._progress.add_task(label, total=event.total or None)
             self._progress.update(self._tasks[label], completed=event.done, total=event.total or None)
+            if event.kind == "load_end" and event.text:
+                self._say(f"{label}: stopped: {event.text}")
         self.tick()
+
+    def _say(self, text: str) -> None:
+        self._progress.console.print(clean(text, 300), markup=False, highlight=False)
 
     def tick(self) -> None:
         """Redraw unless that was done just now."""

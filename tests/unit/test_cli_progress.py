@@ -27,17 +27,17 @@ def test_lines_tell_stages_loads_and_a_heartbeat():
     clock, stream = Clock(), io.StringIO()
     show = Lines(stream, clock)
     show(Event("stage", "discovering the endpoint"))
-    show(Event("load_start", total=200, load="slo"))
+    show(Event("load_start", text="the SLOs", total=200, load="slo"))
     for done, now in ((1, 1.0), (2, 4.0), (3, 6.0), (4, 7.0), (5, 12.0)):
         clock.now = now
         show(Event("request", done=done, total=200, load="slo"))
-    show(Event("load_end", done=5, total=200, load="slo"))
+    show(Event("load_end", text="the endpoint died", done=5, total=5, load="slo"))
     assert stream.getvalue().splitlines() == [
         "[   0 s] discovering the endpoint",
-        "[   0 s] slo: 200 requests",
+        "[   0 s] slo: 200 requests (the SLOs)",
         "[   6 s] slo: 3 of 200 requests",
         "[  12 s] slo: 5 of 200 requests",
-        "[  12 s] slo: 5 of 200 requests done",
+        "[  12 s] slo: 5 requests done, stopped: the endpoint died",
     ]
 
 
@@ -77,7 +77,9 @@ def test_bars_on_a_terminal():
     show(Event("stage", "probing [bold]x[/bold]"))
     show(Event("load_start", total=20, load="slo"))
     show(Event("request", done=7, total=20, load="slo"))
+    show(Event("load_end", text="the endpoint died", done=7, total=7, load="slo"))
     show.close()
+    assert "slo: stopped: the endpoint died" in stream.getvalue()
     assert "[bold]x[/bold]" in stream.getvalue()
     assert "slo" in stream.getvalue()
     assert isinstance(progress(io.StringIO()), Lines)
