@@ -14,7 +14,7 @@ from auditor.monitoring.documents import listing, mapping, text_of, walk
 __all__ = ["Dashboard", "Panel", "dashboard"]
 
 _MAX_PANEL_DEPTH = 8
-_PROMETHEUS = ("", "prometheus", "default", "mixed", "-- mixed --", "grafana-amazonprometheus-datasource")
+_OTHER_LANGUAGES = re.compile(r"loki|tempo|elastic|influx|sql|cloudwatch|stackdriver|postgres|json|infinity|__expr__")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +84,11 @@ def _targets(panel: Mapping[str, Any]) -> Iterator[str]:
         for ref in re.findall(r"\w+", text_of(t.get("expression")))
     }
     for target in targets:
-        source = _datasource(target) or _datasource(panel)
-        if source.lower() not in _PROMETHEUS and not source.startswith("$"):
+        if _OTHER_LANGUAGES.search((_datasource(target) or _datasource(panel)).lower()):
             continue
-        if not _hidden(target) or text_of(target.get("refId")) in wanted:
-            query = text_of(target.get("expr")) or text_of(target.get("query"))
-            if query.strip():
-                yield query
+        query = text_of(target.get("expr"))
+        if query.strip() and (not _hidden(target) or text_of(target.get("refId")) in wanted):
+            yield query
 
 
 def _hidden(target: Mapping[str, Any]) -> bool:
@@ -98,11 +96,9 @@ def _hidden(target: Mapping[str, Any]) -> bool:
 
 
 def _datasource(node: Mapping[str, Any]) -> str:
-    """The type of the data source where the file tells it; old files hold only a name, which says nothing."""
+    """The type of the data source where the file tells it; old files hold only a name."""
     source = node.get("datasource")
-    if isinstance(source, Mapping):
-        return text_of(source.get("type"))
-    return "__expr__" if source == "__expr__" else ""
+    return text_of(source.get("type")) if isinstance(source, Mapping) else text_of(source)
 
 
 def _variables(node: Mapping[str, Any]) -> Mapping[str, str]:
@@ -148,7 +144,7 @@ def _group_queries(group: Mapping[str, Any]) -> Iterator[str]:
         inner = mapping(spec.get("query"))
         source = text_of(inner.get("group")) or text_of(inner.get("kind"))
         expression = text_of(mapping(inner.get("spec")).get("expr"))
-        if expression.strip() and source.lower() in (*_PROMETHEUS, "dataquery"):
+        if expression.strip() and not _OTHER_LANGUAGES.search(source.lower()):
             yield expression
 
 

@@ -14,7 +14,7 @@ __all__ = ["Invalid", "Use", "parse", "uses"]
 
 _MAX_CHARACTERS = 50_000
 _MAX_OPERATORS = 1_000
-_MAX_RECORDINGS = 8
+_MAX_RECORDINGS = 200
 _OPERATORS = re.compile(r"[-+*/%^<>=!(\[,]|\b(?:and|or|unless|atan2)\b", re.IGNORECASE)
 _STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|`[^`]*`', re.DOTALL)
 _RATES = frozenset({"rate", "irate", "increase", "delta", "idelta", "deriv"})
@@ -70,10 +70,31 @@ def uses(query: str, recordings: Mapping[str, str] | None = None) -> tuple[Use, 
 
     `recordings` maps recorded names to their expressions; a rule that refers to itself stays a plain name.
     """
-    return tuple(_walk(parse(query), recordings or {}, ()))
+    try:
+        return tuple(_walk(parse(query), _Recordings(recordings or {}), ()))
+    except RecursionError:
+        raise Invalid("nested too deeply") from None
 
 
-def _walk(node: parser.Expr, recordings: Mapping[str, str], inside: tuple[str, ...]) -> Iterator[Use]:
+class _Recordings:
+    """Recorded names and their expressions, opened a bounded number of times: rules that use rules can multiply."""
+
+    def __init__(self, expressions: Mapping[str, str]) -> None:
+        self._expressions = expressions
+        self._left = _MAX_RECORDINGS
+
+    def open(self, name: str, inside: tuple[str, ...]) -> parser.Expr | None:
+        """The expression behind a recorded name; None for a plain name or a rule that refers to itself."""
+        if name not in self._expressions or name in inside or self._left <= 0:
+            return None
+        self._left -= 1
+        try:
+            return parse(self._expressions[name])
+        except Invalid:
+            return None
+
+
+def _walk(node: parser.Expr, recordings: _Recordings, inside: tuple[str, ...]) -> Iterator[Use]:
     if isinstance(node, parser.VectorSelector):
         yield from _selector(node, recordings, inside)
     elif isinstance(node, parser.MatrixSelector):
@@ -90,21 +111,19 @@ def _walk(node: parser.Expr, recordings: Mapping[str, str], inside: tuple[str, .
         yield from _walk(node.expr, recordings, inside)
 
 
-def _selector(node: parser.VectorSelector, recordings: Mapping[str, str], inside: tuple[str, ...]) -> Iterator[Use]:
+def _selector(node: parser.VectorSelector, recordings: _Recordings, inside: tuple[str, ...]) -> Iterator[Use]:
     matchers = node.matchers.matchers
     labels = {m.name: m.value for m in matchers if m.op == parser.MatchOp.Equal and m.name != "__name__"}
     named = [m for m in matchers if m.name == "__name__" and m.op in (parser.MatchOp.Equal, parser.MatchOp.Re)]
     names = [node.name] if node.name else [n for m in named for n in _alternatives(m.value)]
     for name in names:
-        if name in recordings and name not in inside and len(inside) < _MAX_RECORDINGS:
-            try:
-                yield from _walk(parse(recordings[name]), recordings, (*inside, name))
-            except Invalid:
-                continue
-        else:
-            base, _, part = name.rpartition("_")
-            whole = part not in _PARTS or not base
-            yield Use(name=name, base=name if whole else base, part="" if whole else part, labels=labels)
+        recorded = recordings.open(name, inside)
+        if recorded is not None:
+            yield from _walk(recorded, recordings, (*inside, name))
+            continue
+        base, _, part = name.rpartition("_")
+        whole = part not in _PARTS or not base
+        yield Use(name=name, base=name if whole else base, part="" if whole else part, labels=labels)
 
 
 def _alternatives(pattern: str) -> list[str]:
@@ -112,7 +131,7 @@ def _alternatives(pattern: str) -> list[str]:
     return [n for n in pattern.strip("^$()").split("|") if re.fullmatch(r"[A-Za-z_:][\w:]*", n)]
 
 
-def _call(node: parser.Call, recordings: Mapping[str, str], inside: tuple[str, ...]) -> Iterator[Use]:
+def _call(node: parser.Call, recordings: _Recordings, inside: tuple[str, ...]) -> Iterator[Use]:
     function = node.func.name
     for argument in node.args:
         for use in _walk(argument, recordings, inside):
@@ -125,7 +144,7 @@ def _call(node: parser.Call, recordings: Mapping[str, str], inside: tuple[str, .
             )
 
 
-def _binary(node: parser.BinaryExpr, recordings: Mapping[str, str], inside: tuple[str, ...]) -> Iterator[Use]:
+def _binary(node: parser.BinaryExpr, recordings: _Recordings, inside: tuple[str, ...]) -> Iterator[Use]:
     left = list(_walk(node.lhs, recordings, inside))
     right = list(_walk(node.rhs, recordings, inside))
     operator = str(node.op).lower()

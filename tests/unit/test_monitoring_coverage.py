@@ -1,0 +1,212 @@
+"""The ladder: what files cover on an engine, in a version, beside a page; dead names, alerts, several files as one."""
+
+import json
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from auditor.evidence import Coverage, CoverageItem
+from auditor.measurement import MetricsPage
+from auditor.monitoring.coverage import coverage
+
+TTFT = "histogram_quantile(0.95, sum by (le) (rate(vllm:time_to_first_token_seconds_bucket[5m])))"
+TPS = "sum(rate(vllm:generation_tokens_total[5m]))"
+KV = "max(vllm:kv_cache_usage_perc)"
+OLD_KV = "max(vllm:gpu_cache_usage_perc)"
+PAGE = MetricsPage(
+    url="http://127.0.0.1:8000/metrics",
+    types={
+        "vllm:time_to_first_token_seconds": "histogram",
+        "vllm:generation_tokens_total": "counter",
+        "vllm:kv_cache_usage_perc": "gauge",
+        "vllm:num_requests_running": "gauge",
+    },
+    buckets={"vllm:time_to_first_token_seconds": (0.1, 0.5, 2.0, float("inf"))},
+)
+
+
+@dataclass(frozen=True)
+class File:
+    name: str
+    text: str
+    kind: str = "dashboard"
+
+
+def board(*queries: str, name: str = "d.json", titles: tuple[str, ...] = ()) -> File:
+    named = [*titles, *[f"panel {i}" for i in range(len(titles), len(queries))]]
+    panels = [{"title": t, "targets": [{"expr": q}]} for t, q in zip(named, queries, strict=False)]
+    return File(name, json.dumps({"title": "d", "panels": panels}))
+
+
+def alerts(**expressions: str) -> File:
+    rules = [{"alert": name, "expr": expr} for name, expr in expressions.items()]
+    return File("a.yaml", json.dumps({"groups": [{"name": "g", "rules": rules}]}), "rules")
+
+
+def item(found: Coverage, concept: str) -> CoverageItem:
+    return next(i for i in found.items if i.concept == concept)
+
+
+def rungs(found: Coverage) -> tuple[str, str, str]:
+    return (item(found, "ttft").rung, item(found, "tps").rung, item(found, "memory").rung)
+
+
+ALL = board(TTFT, TPS, KV)
+
+
+@pytest.mark.parametrize(
+    ("engine", "version", "pages", "rung"),
+    [
+        ("generic", None, (), "named"),
+        ("auto", "0.18.0", (), "named"),
+        ("vllm", None, (), "named"),
+        ("vllm", "0.18.0", (), "valid"),
+        ("vllm", None, (PAGE,), "parses"),
+        ("vllm", "0.32.0+cpu", (PAGE,), "parses"),
+        ("generic", None, (PAGE,), "parses"),
+    ],
+)
+def test_the_rung_follows_the_evidence(
+    engine: str, version: str | None, pages: tuple[MetricsPage, ...], rung: str
+) -> None:
+    assert rungs(coverage([ALL], engine, version, pages)) == (rung,) * 3
+
+
+def test_nothing_covers_nothing() -> None:
+    assert rungs(coverage([], "vllm", "0.18.0")) == ("missing",) * 3
+    assert rungs(coverage([board("up")], "vllm", "0.18.0", [PAGE])) == ("missing",) * 3
+
+
+def test_a_removed_name_is_dead_and_names_its_successor() -> None:
+    memory = item(coverage([board(OLD_KV)], "vllm", "0.18.0"), "memory")
+    assert (memory.rung, memory.names, memory.dead) == ("named", (), ("vllm:gpu_cache_usage_perc",))
+    assert "use vllm:kv_cache_usage_perc" in memory.note
+    assert item(coverage([board(OLD_KV)], "vllm", "0.8.5"), "memory").rung == "valid"
+
+
+def test_the_page_beats_the_version() -> None:
+    memory = item(coverage([board(OLD_KV)], "vllm", "0.8.5", [PAGE]), "memory")
+    assert memory.dead == ("vllm:gpu_cache_usage_perc",)
+    old_page = MetricsPage(url="u", types={"vllm:gpu_cache_usage_perc": "gauge"})
+    assert item(coverage([board(OLD_KV)], "vllm", "0.18.0", [old_page]), "memory").rung == "parses"
+
+
+def test_a_dead_name_beside_a_live_one_does_no_harm() -> None:
+    memory = item(coverage([board(f"{OLD_KV} or {KV}")], "vllm", "0.18.0"), "memory")
+    assert (memory.rung, memory.names) == ("valid", ("vllm:kv_cache_usage_perc",))
+    assert memory.dead == ("vllm:gpu_cache_usage_perc",)
+
+
+def test_another_engines_names_are_dead_only_where_nothing_else_shows_the_concept() -> None:
+    foreign = board("sglang:token_usage")
+    assert item(coverage([foreign], "vllm", "0.18.0"), "memory").dead == ("sglang:token_usage",)
+    assert item(coverage([foreign, board(KV)], "vllm", "0.18.0"), "memory").dead == ()
+
+
+def test_names_behind_a_gateway_are_not_the_engines_own() -> None:
+    query = board("sglang_token_usage")
+    assert item(coverage([query], "sglang", "0.5.18"), "memory").rung == "named"
+    own = MetricsPage(url="u", types={"sglang:token_usage": "gauge"})
+    dead = item(coverage([query], "sglang", "0.5.18", [own]), "memory")
+    assert dead.dead == ("sglang_token_usage",)
+    assert "use sglang:token_usage" in dead.note
+    gateway = MetricsPage(url="u", types={"sglang_token_usage": "gauge"})
+    assert item(coverage([query], "sglang", "0.5.18", [gateway]), "memory").rung == "parses"
+
+
+def test_series_that_come_with_the_first_event_are_not_dead() -> None:
+    found = coverage([board("rate(vllm:num_preemptions_total[5m])")], "vllm", "0.18.0", [PAGE])
+    assert (item(found, "preemptions").rung, item(found, "preemptions").dead) == ("valid", ())
+
+
+def test_an_exporter_is_believed_only_with_its_page() -> None:
+    query = board("DCGM_FI_DEV_FB_USED")
+    assert item(coverage([query], "vllm", "0.18.0", [PAGE]), "memory").rung == "named"
+    exporter = MetricsPage(url="u", types={"DCGM_FI_DEV_FB_USED": "gauge"}, exporter="dcgm")
+    assert item(coverage([query], "vllm", "0.18.0", [PAGE, exporter]), "memory").rung == "parses"
+
+
+def test_the_best_name_comes_first() -> None:
+    memory = item(coverage([board("DCGM_FI_DEV_FB_USED", KV)], "vllm", "0.18.0", [PAGE]), "memory")
+    assert memory.names == ("vllm:kv_cache_usage_perc", "DCGM_FI_DEV_FB_USED")
+    assert memory.where == ("d.json: panel 1", "d.json: panel 0")
+
+
+def test_alerts_watch_and_dead_alerts_never_fire() -> None:
+    rules = alerts(Slow=f"{TTFT} > 2", Full=f"{OLD_KV} > 0.9", Gone="absent(vllm:generation_tokens_total)")
+    found = coverage([ALL, rules], "vllm", "0.18.0", [PAGE])
+    assert item(found, "ttft").rung == "alerted"
+    assert item(found, "ttft").alerts == ("Slow",)
+    assert item(found, "memory").alerts == ()
+    assert "alert Full can never fire" in item(found, "memory").note
+    assert item(found, "tps").alerts == ()
+
+
+def test_alerts_alone_cover_nothing() -> None:
+    found = coverage([alerts(Slow=f"{TTFT} > 2")], "vllm", "0.18.0")
+    assert item(found, "ttft").rung == "missing"
+    assert item(found, "ttft").alerts == ("Slow",)
+
+
+def test_several_files_are_one_set_and_recording_rules_cross_them() -> None:
+    recording = File("r.yaml", json.dumps({"groups": [{"rules": [{"record": "kv", "expr": KV}]}]}), "rules")
+    found = coverage([board(TTFT, name="1.json"), board(TPS, "kv", name="2.json"), recording], "vllm", "0.18.0")
+    assert rungs(found) == ("valid",) * 3
+    assert item(found, "memory").where == ("2.json: panel 1",)
+    assert found.files == ("1.json", "2.json", "r.yaml")
+
+
+def test_activity_is_not_occupancy_also_behind_a_recording_rule() -> None:
+    rule = {"record": "accelerator_memory_used_bytes", "expr": "DCGM_FI_DEV_MEM_COPY_UTIL"}
+    recording = File("r.yaml", json.dumps({"groups": [{"rules": [rule]}]}), "rules")
+    found = coverage([board("accelerator_memory_used_bytes"), recording], "vllm", "0.18.0")
+    assert item(found, "memory").rung == "missing"
+    assert item(found, "memory_activity").names == ("DCGM_FI_DEV_MEM_COPY_UTIL",)
+
+
+def test_what_cannot_be_read_never_counts() -> None:
+    broken = File("helm.json", "{{ if .Values.x }}" + ALL.text)
+    found = coverage([broken, board("rate(vllm:generation_tokens_total)")], "vllm", "0.18.0")
+    assert rungs(found) == ("missing",) * 3
+    assert found.unreadable[0].startswith("helm.json: not ")
+    assert found.invalid_queries[0].startswith("d.json: panel 0: ")
+    assert coverage([File("x.json", "{}")], "vllm").unreadable == ("x.json: holds no dashboard and no rules",)
+
+
+def test_bounds_come_from_the_page_else_from_the_version() -> None:
+    assert item(coverage([ALL], "vllm", "0.18.0", [PAGE]), "ttft").buckets == (0.1, 0.5, 2.0)
+    assert item(coverage([ALL], "vllm", "0.8.3"), "ttft").buckets[-1] == 10
+    assert item(coverage([ALL], "vllm", "0.18.0"), "ttft").buckets[-1] == 2560
+
+
+def test_what_the_page_offers() -> None:
+    offered = coverage([], "vllm", None, [PAGE]).offered
+    assert offered["ttft"] == ("vllm:time_to_first_token_seconds",)
+    assert offered["running"] == ("vllm:num_requests_running",)
+    assert coverage([], "vllm", None, [MetricsPage(url="u", types={"python_info": "gauge"})]).offered == {}
+
+
+def test_names_that_neither_page_nor_catalogue_has() -> None:
+    found = coverage([board("rate(vllm:request_failure_total[5m])")], "vllm", "0.18.0", [PAGE])
+    assert item(found, "other").dead == ("vllm:request_failure_total",)
+
+
+QUERIES = (TTFT, TPS, KV, OLD_KV, "up", "DCGM_FI_PROF_DRAM_ACTIVE", "rate(vllm:prompt_tokens_total[5m])")
+COVERING = {TTFT: "ttft", TPS: "tps", KV: "memory", OLD_KV: "memory"}
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    queries=st.lists(st.sampled_from(QUERIES), max_size=6),
+    titles=st.lists(
+        st.sampled_from(["TTFT p95", "KV cache usage", "Tokens per second", "", "up"]), min_size=6, max_size=6
+    ),
+)
+def test_titles_never_change_the_answer_and_expressions_do(queries: list[str], titles: list[str]) -> None:
+    plain = coverage([board(*queries)], "generic")
+    titled = coverage([board(*queries, titles=tuple(titles[: len(queries)]))], "generic")
+    assert rungs(plain) == rungs(titled)
+    covered = {i.concept for i in plain.items if i.rung != "missing"} & {"ttft", "tps", "memory"}
+    assert covered == {COVERING[query] for query in queries if query in COVERING}
