@@ -14,6 +14,7 @@ from typing import Any, Literal
 from auditor.measurement import Measurement, Plan, Purpose, Sample, Served
 from auditor.profile import Profile
 from auditor.theory.device import Device
+from auditor.theory.fit import fit_prefill
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.settings import Settings
 from auditor.theory.statistics import Interval
@@ -189,21 +190,25 @@ class Evidence:
     def prefill_points(self) -> list[tuple[int, float]]:
         """(prompt tokens, seconds to the first token without the network) of the idle ladder, one a request."""
         trip = (self.served.round_trip if self.served else None) or 0.0
-        return [
-            (s.prompt_tokens or s.asked_prompt_tokens, max(1e-6, s.ttft - trip))
-            for s in self.requests("prefill")
-            if s.good and s.ttft is not None and not s.cached_tokens
-        ]
+        return [point for m in self.loads("prefill") for point in m.first_tokens(trip)]
 
     @property
     def decode_points(self) -> list[tuple[int, int, float]]:
         """(streams, tokens of context, seconds a step) of the decode ladder, while all its streams decode."""
-        points = []
-        for m in self.loads("decode"):
-            reply = max((s.output_tokens or 0 for s in m.samples), default=0)
-            if m.step is not None:
-                points.append((m.load.concurrency, (m.load.context or 0) + reply // 2, m.step))
-        return points
+        return [(m.load.concurrency, m.mean_context, m.step) for m in self.loads("decode") if m.step is not None]
+
+    @property
+    def accept_length(self) -> float | None:
+        """Tokens that a decode step gives a stream: 1 without speculation; None where its yield is unknown."""
+        if not self.speculates:
+            return 1.0
+        drafts, accepted = (sum(m.moved(f"spec_{n}") or 0 for m in self.measurements) for n in ("drafts", "accepted"))
+        return 1 + accepted / drafts if drafts else None
+
+    @property
+    def speculates(self) -> bool:
+        """Whether speculative decoding is declared or served."""
+        return bool((self.settings and self.settings.speculative_tokens) or (self.served and self.served.speculative))
 
     @property
     def engine(self) -> str:
@@ -218,8 +223,6 @@ class Evidence:
 
     def idle_ttft(self, prompt_tokens: float) -> float | None:
         """Seconds to the first token of a prompt that has the engine to itself, by the ladder; None without one."""
-        from auditor.theory.fit import fit_prefill
-
         found = fit_prefill(self.prefill_points)
         if found is None:
             return None

@@ -245,6 +245,19 @@ class Measurement:
             return None
         return (preempted or 0) > 0 or (self.held_back or 0) >= 0.1
 
+    def first_tokens(self, round_trip: float = 0.0) -> list[tuple[int, float]]:
+        """(prompt tokens, seconds to the first token less the network's round trip) of good, uncached requests."""
+        return [
+            (s.prompt_tokens or s.asked_prompt_tokens, max(1e-6, s.ttft - round_trip))
+            for s in self.judged
+            if s.good and s.ttft is not None and not s.cached_tokens
+        ]
+
+    @property
+    def mean_context(self) -> int:
+        """Tokens that a stream of a ladder step holds in the mean: its prompt and half of its reply."""
+        return (self.load.context or 0) + max((s.output_tokens or 0 for s in self.samples), default=0) // 2
+
     @property
     def step(self) -> float | None:
         """Seconds per decode step while all of the load's streams decode together; None where they never do."""

@@ -114,6 +114,13 @@ class TrafficClass:
     images: Mapping[str, Any] | None = None
     turns: int = 1
 
+    @property
+    def fresh(self) -> Curve:
+        """Prompt tokens that no cache can hold already: without the shared prefix, and one turn's part of the rest."""
+        prefix = self.shared_prefix.tokens if self.shared_prefix else 0
+        points = self.prompt_tokens.curve.points
+        return Curve(tuple((u, max(0, n - prefix) // max(1, self.turns)) for u, n in points))
+
     def held(self, quantile: float | None, *, prefix_once: bool) -> float:
         """Tokens of KV cache that a request holds: at a quantile of the lengths when it ends, in the mean over its life
         for None. `prefix_once` leaves out the prefix that it shares with others.

@@ -31,7 +31,7 @@ __all__ = ["CHECK"]
 
 BLIND_ERROR_RATE = 0.01  # judged where the profile declares none
 EXAMPLES = {"ttft": "slo: {ttft: {p95: 1500ms}}", "tps": "slo: {tps: {p05: 25/s}}"}
-LEVERS = {
+LEVERS: dict[str, tuple[str, ...]] = {
     "ttft": (
         "let prompts through faster: larger steps with {max_num_batched_tokens}, more devices with {tensor_parallel}",
         "less prompt to read: shared text first and the prefix cache on ({prefix_caching})",

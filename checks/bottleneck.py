@@ -1,0 +1,400 @@
+"""Bottleneck: what limits this hardware, compute or bandwidth, how far from the limit does it run, can it meet the SLO?
+
+Prefill multiplies matrices (compute, shows as TTFT); decode reads every weight and the KV cache for one token a stream
+(bandwidth, shows as TPS). One device has both faces; the traffic chooses.
+
+| rule | looks at | decides |
+|---|---|---|
+| H201 | can the SLOs be met on this hardware at all? | yes |
+| H202 | what bounds prefill and decode at the target load, predicted and measured | no |
+| H203 | is the efficiency what such hardware usually gives? | no (warns) |
+| H204 | the first request after start-up | no |
+| H205 | are kernels captured for the batches that run? | no |
+| H206 | does attention run on a fast backend? | no |
+| H207 | do other users' prompts interrupt streams? | no |
+| H208 | are the declared inputs contradicted, by what is served or by physics? | yes |
+| H209 | is the hardware known, and are its figures certain? | no |
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
+
+from auditor.evidence import Check, Evidence, Finding, Number, Rule, Status
+from auditor.profile import Objective
+from auditor.theory import fit, judging, roofline
+from auditor.theory.alternatives import alternatives
+from auditor.theory.device import Device
+from auditor.theory.kv.geometry import Geometry
+from auditor.theory.limits import least_seconds
+from auditor.theory.physics import Beaten, beaten
+from auditor.theory.settings import Settings
+from auditor.theory.statistics import median
+
+__all__ = ["CHECK"]
+
+WIDE = 2.0  # the margin with which an SLO passes on provisional hardware figures
+STALLS = 0.05  # of the requests
+COLD = 3.0  # times the warm TTFT
+SLOW_BACKENDS = ("eager", "torch_native", "torch_sdpa", "sdpa", "math", "native")
+BACKENDS = (
+    *("flash_attn", "flash_attention", "flashattn", "flashinfer", "fa2", "fa3", "fa4", "mla", "triton", "xformers"),
+    *("trtllm", "rocm", "aiter", "cutlass", "flex", "pallas", "nsa", "wave", "dual_chunk", "tree_attn", "metal"),
+)
+IDENTITY = {  # what is served and on what; the rest of the settings changes speed, not the subject
+    *("model", "engine", "count", "accelerator", "tensor_parallel", "pipeline_parallel", "data_parallel"),
+    *("expert_parallel", "quantization", "speculative", "disaggregated"),
+}
+LEVERS = {
+    "compute": ("8-bit weights and activations ({quantization} fp8)", "more devices ({tensor_parallel})"),
+    "weights": ("fewer bytes of weights ({quantization})", "larger batches cost little here ({max_num_seqs})"),
+    "kv": ("an 8-bit KV cache ({kv_cache_dtype})", "shorter contexts or fewer streams a step ({max_num_seqs})"),
+    "overhead": ("captured graphs ({enforce_eager} off)", "fewer devices ({tensor_parallel}), more tokens a step"),
+    "mixed": ("no single lever: move the largest part and look again",),
+}
+_Theory = tuple[Geometry, Settings, Device]
+
+
+# -------------------------------------------------------------------------------------------------------------- limits
+
+
+def h201_physical_limit(evidence: Evidence) -> Iterable[Finding]:
+    profile, batch = evidence.profile, evidence.share_of_target
+    objectives = (*profile.objectives("ttft"), *profile.objectives("tps"), *profile.objectives("e2e"))
+    rest: dict[str, Any] = {"deciding": True, "where": evidence.where("slo"), "severity": "high"}
+    if not objectives:
+        yield CHECK.skip("H201", "an SLO on TTFT, TPS or E2E to hold against the limit", **rest)
+    elif evidence.theory is None or batch is None or not profile.traffic.classes:
+        yield CHECK.skip("H201", evidence.lacking or "traffic.classes and traffic.target_concurrency", **rest)
+    else:
+        yield from (_against_limit(evidence, evidence.theory, batch, o) for o in objectives)
+
+
+def _against_limit(evidence: Evidence, theory: _Theory, batch: int, o: Objective) -> Finding:
+    """Whether the physical limit alone breaks an SLO; floors are compared as seconds a token."""
+    floor, device = o.metric == "tps", theory[2]
+    allowed = 1 / o.limit if floor and o.limit else o.limit
+    limit = _limit(evidence, theory, batch, o)
+    unit, shown = ("tok/s", 1 / limit if limit else None) if floor else ("s", limit)
+    rest: dict[str, Any] = {
+        "subject": f"{o.metric} {o.subject}",
+        "deciding": True,
+        "severity": "high",
+        "where": evidence.where(o.path),
+        "measured": Number.of("physical limit", shown, unit, "computed"),
+        "required": Number.of(f"{o.metric} {o.percentile}", o.limit, unit, "declared"),
+        "numbers": tuple(_arithmetic(evidence, theory, batch, o)),
+    }
+    provisional = device.confidence == "C"
+    if limit * (WIDE if provisional else 1.0) <= allowed:
+        return CHECK.finding("H201", "pass", f"{_HOW[o.metric]} {limit:.3g} s at least: the SLO leaves room.", **rest)
+    rest["remedies"] = tuple(_ways_under(evidence, theory, batch, o, allowed))
+    why = f"{_HOW[o.metric]} {limit:.3g} s at least on this hardware, the SLO allows {allowed:.3g} s"
+    if provisional:
+        missing = f"figures of {device.name} that two sources confirm"
+        why += ", and the hardware's figures are provisional."
+        return CHECK.finding("H201", "inconclusive", why, missing=missing, confidence="low", **rest)
+    return CHECK.finding("H201", "fail", f"{why}: no tuning meets it.", **rest)
+
+
+_HOW = {
+    "ttft": "Reading the prompt at this percentile takes",
+    "tps": "A decode step at the target takes",
+    "e2e": "Prompt and reply at this percentile take",
+}
+
+
+def _limit(evidence: Evidence, theory: _Theory, batch: int, o: Objective) -> float:
+    """The physical limit that an SLO meets, in seconds; every drafted token counts as accepted, no prefix as read."""
+    prompt, output = evidence.profile.traffic.mean_lengths
+    drafted = theory[1].speculative_tokens or (8 if evidence.served and evidence.served.speculative else 0)
+    step = roofline.decode_limit(*theory, batch, round(prompt + output / 2)).seconds / (1 + drafted)
+    if o.metric == "tps":
+        return step
+    classes = [c for c in evidence.profile.traffic.classes if o.cls in (None, c.name)]
+    parts = [(1.0 if o.cls else c.share, c.fresh, c.output_tokens.curve) for c in classes]
+    return least_seconds(*theory, parts, o.share, step if o.metric == "e2e" else None)
+
+
+def _arithmetic(evidence: Evidence, theory: _Theory, batch: int, o: Objective) -> Iterator[Number]:
+    prompt, output = evidence.profile.traffic.mean_lengths
+    found = roofline.prefill_limit(*theory, max(1.0, prompt))
+    if o.metric != "ttft":
+        found = roofline.decode_limit(*theory, batch, prompt + output / 2)
+    yield Number.of("work at the mean length", found.flops, "FLOP", "computed")
+    yield Number.of("bytes moved at the mean length", found.bytes, "bytes", "computed")
+    yield Number.of("bandwidth", theory[2].bandwidth, "bytes/s", "catalogue")
+
+
+def _ways_under(evidence: Evidence, theory: _Theory, batch: int, o: Objective, allowed: float) -> Iterator[str]:
+    geometry, settings, device = theory
+    for lever in alternatives(settings, device):
+        limit = _limit(evidence, (geometry, lever.settings, device), batch, o)
+        if limit <= allowed:
+            yield f"{evidence.flag(lever.field)} {lever.value} brings the limit to {limit:.3g} s"
+    for other in evidence.candidates:
+        if other.confidence != "C" and (limit := _limit(evidence, (geometry, settings, other), batch, o)) <= allowed:
+            yield f"{other.name} instead: the limit is {limit:.3g} s"
+    if o.metric == "tps":
+        yield "fewer streams on each replica (more replicas), or a lower floor"
+    else:
+        yield "shorter prompts, a shared prefix that the cache holds, or a higher ceiling"
+
+
+# ---------------------------------------------------------------------------------------------- bottleneck, efficiency
+
+
+def h202_bottleneck(evidence: Evidence) -> Iterable[Finding]:
+    yield _bound(evidence, "prefill", _predicted_prefill(evidence), _measured_prefill(evidence))
+    yield _bound(evidence, "decode", _predicted_decode(evidence), _measured_decode(evidence))
+
+
+def _bound(evidence: Evidence, phase: str, predicted: dict[str, float], measured: dict[str, float]) -> Finding:
+    """One phase's parts of the time, predicted and measured; evidence that conflicts is inconclusive."""
+    if not predicted and not measured:
+        return CHECK.skip("H202", evidence.lacking or f"traffic and target, or a {phase} ladder", subject=phase)
+    expected, seen = judging.leading(predicted), judging.leading(measured)
+    rest: dict[str, Any] = {
+        "subject": phase,
+        "where": evidence.where("deployment.accelerator"),
+        "confidence": "high" if predicted and measured else "medium",
+        "numbers": tuple(
+            Number.of(f"{part}, {how}", seconds, "s", "computed" if how == "predicted" else "measured")
+            for how, parts in (("predicted", predicted), ("measured", measured))
+            for part, seconds in parts.items()
+        ),
+    }
+    if {"mixed", "unknown"}.isdisjoint({expected, seen}) and expected not in seen.split(" or "):
+        why = f"Arithmetic says {expected}, the ladder says {seen}: the inputs or the measurement are wrong."
+        missing = "hardware, quantisation and batch as they really are (H208), or a longer ladder"
+        return CHECK.finding("H202", "inconclusive", why, missing=missing, **rest)
+    name = expected if seen in ("unknown", "mixed") and expected != "unknown" else seen
+    rest["remedies"] = tuple(map(evidence.spell, LEVERS.get(name.split(" or ", maxsplit=1)[0], ())))
+    source = "measured and predicted" if predicted and measured else "measured" if measured else "predicted"
+    return CHECK.finding("H202", "pass", f"{phase.capitalize()} is bound by {name} ({source}).", **rest)
+
+
+def _predicted_prefill(evidence: Evidence) -> dict[str, float]:
+    prompt, _ = evidence.profile.traffic.mean_lengths
+    if evidence.theory is None or prompt <= 0:
+        return {}
+    tokens = min(round(prompt), evidence.theory[1].max_num_batched_tokens or round(prompt))
+    found = roofline.predict_prefill(*evidence.theory, max(1, tokens))
+    return {"compute": found.compute_s, "weights": found.weights_s + found.kv_s, "overhead": found.overhead_s}
+
+
+def _measured_prefill(evidence: Evidence) -> dict[str, float]:
+    found, (prompt, _) = fit.fit_prefill(evidence.prefill_points), evidence.profile.traffic.mean_lengths
+    if found is None or prompt <= 0:
+        return {}
+    compute = found.per_token * prompt + found.per_token_squared * prompt**2
+    return {"compute": compute, "weights or overhead": found.t0}
+
+
+def _predicted_decode(evidence: Evidence) -> dict[str, float]:
+    batch, (prompt, output) = evidence.share_of_target, evidence.profile.traffic.mean_lengths
+    if evidence.theory is None or batch is None or prompt <= 0:
+        return {}
+    found = roofline.predict_decode(*evidence.theory, batch, round(prompt + output / 2))
+    return {"weights": found.weights_s, "kv": found.kv_s, "compute": found.compute_s, "overhead": found.overhead_s}
+
+
+def _measured_decode(evidence: Evidence) -> dict[str, float]:
+    """A + q B + k B C: A is weights and overhead, which the weights' own time tells apart; k the cache; q compute."""
+    found, batch = fit.fit_decode(evidence.decode_points), evidence.share_of_target
+    prompt, output = evidence.profile.traffic.mean_lengths
+    if found is None or batch is None or not found.identifiable:
+        return {}
+    name = "weights or overhead"
+    if evidence.theory is not None:
+        weights = roofline.decode_limit(*evidence.theory, 1, 1).weights_s / 0.9
+        name = "overhead" if found.base > 1.6 * weights else "weights"
+    cached = found.per_cached_token * batch * (prompt + output / 2)
+    return {name: found.base, "compute": found.per_sequence * batch, "kv": cached}
+
+
+def h203_efficiency(evidence: Evidence) -> Iterable[Finding]:
+    """Limit over measured: prefill at the longest prompt of the ladder, decode at its smallest batch."""
+    theory = evidence.theory
+    if theory is None or not (evidence.prefill_points or evidence.decode_points):
+        yield CHECK.skip("H203", evidence.lacking or "prefill and decode ladders")
+        return
+    if evidence.prefill_points:
+        longest = max(n for n, _ in evidence.prefill_points)
+        seconds = median([s for n, s in evidence.prefill_points if n == longest])
+        yield _efficiency(evidence, theory, "prefill", 1, roofline.prefill_limit(*theory, longest).seconds / seconds)
+    if evidence.decode_points:
+        batch, context, seconds = min(evidence.decode_points)
+        limit = roofline.decode_limit(*theory, batch, context).seconds
+        yield _efficiency(evidence, theory, "decode", batch, limit / seconds)
+
+
+def _efficiency(
+    evidence: Evidence, theory: _Theory, phase: Literal["prefill", "decode"], batch: int, ratio: float
+) -> Finding:
+    geometry, settings, device = theory
+    low, high, source = fit.band(phase, device, settings, batch, geometry)
+    rest: dict[str, Any] = {
+        "subject": phase,
+        "where": evidence.where("deployment.accelerator"),
+        "confidence": "low" if device.confidence == "C" else "medium",
+        "measured": Number.of("share of the limit reached", ratio, "share", "measured"),
+        "required": Number(
+            name="usual", value=(low + high) / 2, unit="share", provenance="catalogue", low=low, high=high, note=source
+        ),
+    }
+    why = f"{phase.capitalize()} reaches {ratio:.0%} of the limit where {low:.0%} to {high:.0%} are usual"
+    if ratio >= low:
+        return CHECK.finding("H203", "pass", f"{why}.", **rest)
+    levers = ("look for clocks, thermals, other tenants of the device", "captured graphs ({enforce_eager} off)")
+    fix = (*map(evidence.spell, levers), "a fast attention backend (H206)")
+    return CHECK.finding("H203", "warn", f"{why}: time is lost beside the work itself.", remedies=fix, **rest)
+
+
+# ------------------------------------------------------------------------------------------------- start-up and kernels
+
+
+def h204_cold_start(evidence: Evidence) -> Iterable[Finding]:
+    cold = next((s for s in evidence.requests("cold") if s.good and s.ttft is not None), None)
+    warm = evidence.idle_ttft(cold.prompt_tokens or cold.asked_prompt_tokens) if cold else None
+    if cold is None or cold.ttft is None or not warm:
+        yield CHECK.skip("H204", "a first request kept apart, and the idle ladder to compare it with")
+        return
+    rest: dict[str, Any] = {
+        "where": evidence.where("endpoint"),
+        "severity": "low",
+        "measured": Number.of("first TTFT", cold.ttft, "s", "measured", 1),
+        "required": Number.of("TTFT once warm", warm, "s", "measured"),
+    }
+    if cold.ttft < COLD * warm or cold.ttft - warm < 0.5:
+        yield CHECK.finding("H204", "pass", "The first request was about as fast as later ones.", **rest)
+        return
+    why = f"The first request waited {cold.ttft:.3g} s for what takes {warm:.3g} s once warm: its user pays the start."
+    fix = ("send warm-up requests of the traffic's sizes before the readiness probe lets users in",)
+    yield CHECK.finding("H204", "warn", why, remedies=fix, **rest)
+
+
+def h205_capture(evidence: Evidence) -> Iterable[Finding]:
+    settings = evidence.settings
+    eager = evidence.served.enforce_eager if evidence.served else None
+    eager = settings.enforce_eager if eager is None and settings else eager
+    rest: dict[str, Any] = {"where": evidence.where("deployment.enforce_eager")}
+    captured = settings.captured_batch if settings else None
+    target = evidence.share_of_target or 0
+    if eager is None or not _on_gpu(evidence):
+        yield CHECK.skip("H205", "a GPU, and whether the engine captures kernels (served or deployment.enforce_eager)")
+    elif eager:
+        why = "Kernels are launched one by one (eager): every decode step waits for the CPU."
+        yield CHECK.finding("H205", "warn", why, remedies=(f"remove {evidence.flag('enforce_eager')}",), **rest)
+    elif captured is not None and captured < target:
+        why = f"Graphs are captured up to {captured} streams and the target is {target}: larger steps run without."
+        fix = (f"capture up to {target} ({evidence.flag('captured_batch')})",)
+        yield CHECK.finding("H205", "warn", why, remedies=fix, **rest)
+    else:
+        yield CHECK.finding("H205", "pass", "Kernels are captured for the batches that run.", **rest)
+
+
+def _on_gpu(evidence: Evidence) -> bool:
+    return evidence.device is not None and evidence.device.kind != "cpu" and evidence.engine != "llamacpp"
+
+
+def h206_backend(evidence: Evidence) -> Iterable[Finding]:
+    name = (evidence.served.attention_backend if evidence.served else None) or ""
+    word = name.lower().replace("-", "_")
+    rest: dict[str, Any] = {"where": evidence.where("deployment"), "severity": "low"}
+    fix = (
+        evidence.spell("choose a fused backend ({attention_backend}) and read the start-up log for why it fell back"),
+    )
+    if not word or not _on_gpu(evidence):
+        yield CHECK.skip("H206", "a GPU, and the attention backend as served")
+    elif word in SLOW_BACKENDS:
+        why = f"Attention runs on {name}, which is not fused: long contexts cost far more than they need."
+        yield CHECK.finding("H206", "warn", why, remedies=fix, **(rest | {"severity": "medium"}))
+    elif any(known in word for known in BACKENDS):
+        yield CHECK.finding("H206", "pass", f"Attention runs on {name}.", **rest)
+    else:
+        yield CHECK.finding("H206", "warn", f"Attention runs on {name}, which this program does not know.", **rest)
+
+
+def h207_interference(evidence: Evidence) -> Iterable[Finding]:
+    loads = [m for m in evidence.loads("slo") if m.judged]
+    if not loads:
+        yield CHECK.skip("H207", "a measured load at the target")
+    for m in loads:
+        found = judging.jitter([s.arrivals for s in m.judged], 10, 0.2)
+        if found is None or m.kv_pressed:
+            yield CHECK.skip("H207", "streams of three events or more, with the KV cache not short (K304, K305)")
+            continue
+        rest: dict[str, Any] = {"measured": Number.of("largest gap, p95", found.largest_gap, "s", "measured", found.n)}
+        rest["numbers"] = (Number.of("gap, median", found.median_gap, "s", "measured", found.n),)
+        why = f"{found.stalls:.0%} of the streams pause for over {found.limit:.3g} s between tokens"
+        if found.stalls < STALLS:
+            yield CHECK.finding("H207", "pass", f"{why}.", **rest)
+            continue
+        levers = ("shorter prompt chunks a step ({max_num_batched_tokens})", "prefill served apart from decode")
+        why += ", with room in the cache: prompts of other users run in between."
+        yield CHECK.finding("H207", "warn", why, remedies=tuple(map(evidence.spell, levers)), **rest)
+
+
+# ------------------------------------------------------------------------------------------------------------- inputs
+
+
+def h208_inputs(evidence: Evidence) -> Iterable[Finding]:
+    """What is declared against what is served and against physics; the other rules believe the declaration."""
+    if evidence.served is None:
+        yield CHECK.skip("H208", "what the endpoint serves", deciding=True)
+        return
+    found = [c for c in evidence.conflicts if c.with_served and not c.on_capacity]
+    for c in found:
+        hard = c.field.rpartition(".")[2] in IDENTITY
+        rest: dict[str, Any] = {"subject": c.field, "deciding": hard, "where": evidence.where(c.field)}
+        fix = ("correct the profile if the endpoint is right, the deployment if the profile is",)
+        status: Status = "fail" if hard else "warn"
+        yield CHECK.finding("H208", status, f"{c}.", severity="high" if hard else "low", remedies=fix, **rest)
+    faster = list(_faster(evidence))
+    for b in faster:
+        why = f"{b.what.capitalize()} took {b.seconds:.3g} s; the declared hardware needs {b.limit:.3g} s at least."
+        fix = ("declare the hardware, quantisation and speculation that really serve (see T506)",)
+        rest = {"subject": b.phase, "deciding": True, "severity": "high", "where": evidence.where("deployment")}
+        rest["measured"] = Number.of(b.phase, b.seconds, "s", "measured")
+        rest["required"] = Number.of("physical limit", b.limit, "s", "computed")
+        yield CHECK.finding("H208", "fail", why, remedies=fix, **rest)
+    if not any(c.field.rpartition(".")[2] in IDENTITY for c in found) and not faster:
+        yield CHECK.finding("H208", "pass", "Nothing served or measured contradicts the declaration.", deciding=True)
+
+
+def _faster(evidence: Evidence) -> Iterable[Beaten]:
+    theory = evidence.theory
+    if theory is None or theory[2].confidence == "C":
+        return ()
+    return beaten(*theory, evidence.prefill_points, evidence.decode_points, evidence.accept_length)
+
+
+def h209_hardware(evidence: Evidence) -> Iterable[Finding]:
+    device, where = evidence.device, evidence.where("deployment.accelerator")
+    if device is None:
+        why = evidence.device_error or "No accelerator is declared, so no limit can be computed."
+        fix = ("set deployment.accelerator to a catalogue name (audit catalog accelerators)",)
+        yield CHECK.finding("H209", "warn", why, where=where, remedies=fix)
+    elif device.confidence == "C":
+        why = f"The figures of {device.name} are recalled or in dispute: limits from them are shown, not judged on."
+        fix = ("declare a device whose figures are confirmed, or add a source to the catalogue",)
+        yield CHECK.finding("H209", "warn", why, where=where, severity="low", remedies=fix)
+    else:
+        yield CHECK.finding("H209", "pass", f"{device.name} is known.", where=where)
+
+
+CHECK = Check(
+    question="H",
+    title="Bottleneck",
+    rules=(
+        Rule("H201", "SLO against the physical limit", h201_physical_limit),
+        Rule("H202", "Bottleneck of each phase", h202_bottleneck),
+        Rule("H203", "Efficiency", h203_efficiency),
+        Rule("H204", "Cold start", h204_cold_start),
+        Rule("H205", "Kernel capture", h205_capture),
+        Rule("H206", "Attention backend", h206_backend),
+        Rule("H207", "Interference of prompts", h207_interference),
+        Rule("H208", "Declared inputs", h208_inputs),
+        Rule("H209", "Hardware known", h209_hardware),
+    ),
+)
