@@ -7,7 +7,6 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import pytest
-from byteserver import HOLD, RESET, ByteServer, Request, Script, head, sse, tokens
 
 from auditor.emulator.clock import run_virtual
 from auditor.errors import ToolError, UsageError
@@ -16,6 +15,7 @@ from auditor.probe.load import LocalSource, allow_files
 from auditor.probe.prompts import Prompts
 from auditor.probe.sample import check_invariants
 from auditor.probe.transport import Deadlines, Target
+from tests.wire.byteserver import HOLD, RESET, ByteServer, Request, Script, head, sse, tokens
 
 SHAPE = Shape(cls="chat", prompt_tokens=32, output_tokens=4)
 WAITS = Deadlines(connect=5, first_token=100, gap=20, total=500)

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from byteserver import HOLD, RESET, ByteServer, Script, chunked, head, sse, tokens
 
 from auditor.emulator.clock import run_virtual
 from auditor.errors import UsageError
@@ -18,6 +17,7 @@ from auditor.measurement import Sample
 from auditor.probe.framing import Limits
 from auditor.probe.load import ask
 from auditor.probe.transport import Deadlines, Exchange, Target, address_of, exchange, request_body, request_bytes
+from tests.wire.byteserver import HOLD, RESET, ByteServer, Script, chunked, head, sse, tokens
 
 TOKEN = sse('{"id":"r","choices":[{"index":0,"delta":{"content":"x"},"finish_reason":null}]}')
 FINISH = sse('{"id":"r","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}')
