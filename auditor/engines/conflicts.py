@@ -52,7 +52,9 @@ def _said(
         return (value, f"launch {launch.flag_of[name]}") if launch and value not in (None, "auto") else None
 
     def told(name: str) -> _Said | None:
-        value = getattr(served, name) if served else None
+        value = getattr(served, name, None) if served else None
+        if served is not None and value is None and name in served.sources:
+            value = "none"  # the server shows that it is off
         return (value, f"served {served.sources.get(name, '')}".strip()) if served and value is not None else None
 
     engine = (launch.engine, "launch command") if launch else None

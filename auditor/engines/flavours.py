@@ -54,9 +54,11 @@ def flavour_of_launch(launch: str) -> Flavour | None:
 
 
 def flag_names(flavour: Flavour) -> dict[str, str]:
-    """The engine's flag for each field it can set; a switch that turns the field off is left out if another sets it."""
+    """The engine's flag for each field it can set, for remedies: the long spelling, llama.cpp's short one."""
     names: dict[str, str] = {}
     for flag in flavour.flags:
         long = next((n for n in flag.names if n.startswith("--")), flag.names[0])
         names.setdefault(flag.field, flag.names[0] if flavour.name == "llamacpp" else long)
+    for field, source in flavour.derived_from.items():
+        names.setdefault(field, names[source])
     return names

@@ -58,8 +58,8 @@ _GGUF = {
 # A scale (and zero) per group of weights adds to the nominal width: 4 bits + (16 + 4) / 128 (GPTQ, AWQ), 4 + 8 / 16
 # (NVFP4), 4 + 8 / 32 (MXFP4), 4 + 32 / 64 (bitsandbytes NF4); fp8 scales are per 128 x 128 block or channel.
 _WEIGHTS = (
-    (r"nvfp4|modelopt_fp4|fp4$", 4.5),
     (r"mxfp4", 4.25),
+    (r"nvfp4|modelopt_fp4|fp4$", 4.5),
     (r"mxfp8", 8.25),
     (r"w4a8|w4afp8|awq|gptq|int4|w4a16|marlin|autoround|auto-round", 4.156),
     (r"bitsandbytes|bnb|nf4", 4.5),

@@ -91,7 +91,8 @@ def _recognise(replies: Mapping[str, Reply]) -> bool:
 def _read_served(replies: Mapping[str, Reply]) -> tuple[dict[str, Any], dict[str, str]]:
     facts = Facts()
     build = field(replies, "/props", "build_info")
-    facts.add("engine_version", build, "/props")
+    known = isinstance(build, str) and not build.startswith("b0")  # b0: built outside its repository
+    facts.add("engine_version", build if known else None, "/props")
     facts.add("max_num_seqs", field(replies, "/props", "total_slots"), "/props")
     facts.add("max_model_len", field(replies, "/props", "default_generation_settings", "n_ctx"), "/props")
     facts.add("quantization", _file_type(field(replies, "/props", "model_ftype")), "/props")
@@ -105,7 +106,9 @@ def _read_served(replies: Mapping[str, Reply]) -> tuple[dict[str, Any], dict[str
             facts.add("max_model_len", meta.get("n_ctx"), "/v1/models")
             facts.add("quantization", _file_type(meta.get("ftype")), "/v1/models")
     kind = field(replies, "/props", "default_generation_settings", "params", "speculative.types")
-    facts.add("speculative", kind if kind not in (None, "none") else None, "/props")
+    if kind == "none":
+        facts.off("speculative", "/props")
+    facts.add("speculative", kind if kind != "none" else None, "/props")
     return facts.result()
 
 

@@ -22,6 +22,11 @@ class Facts:
             self.values[name] = value
             self.sources[name] = source
 
+    def off(self, name: str, source: str) -> None:
+        """Note that the server shows this to be off: there is no value, but a place that says so."""
+        if name not in self.values:
+            self.sources[name] = source
+
     def result(self) -> tuple[dict[str, Any], dict[str, str]]:
         """What a flavour's `read_served` returns."""
         return self.values, self.sources

@@ -243,7 +243,9 @@ def _slots(inputs: _Inputs) -> None:
     inputs.take("slots", *asked, inputs.default("slots"))
     inputs.take("ubatch", inputs.launched("ubatch"), inputs.default("ubatch"))
     inputs.take("full_swa_cache", inputs.launched("full_swa_cache"))
-    unset = inputs.launch is not None and inputs.launched("slots")[0] is None
-    automatic = unset or inputs.sources["slots"].startswith("default")
-    reason = "slots are automatic" if automatic else "slots are set"
+    automatic, reason = False, "slots are set"
+    if inputs.sources["slots"].startswith("default") or (inputs.launch and inputs.launched("slots")[0] is None):
+        automatic, reason = True, "slots are automatic"
+    elif inputs.launch is None and inputs.sources["slots"].startswith("served") and inputs.chosen["slots"] == 4:
+        automatic, reason = True, "assumed, 4 is the automatic number of slots"  # the server does not tell
     inputs.take("kv_unified", inputs.launched("kv_unified"), (automatic, reason))

@@ -115,12 +115,14 @@ def _read_info(replies: Mapping[str, Reply], path: str, facts: Facts) -> None:
     for name, key in _INFO_FIELDS.items():
         facts.add(name, field(replies, path, key), path)
     facts.add("max_model_len", field(replies, path, "context_length"), path)
+    if "speculative_algorithm" in replies[path].json:
+        facts.off("speculative", path)
     state = field(replies, path, "internal_states", 0)
     if isinstance(state, dict):
         facts.add("max_num_seqs", state.get("effective_max_running_requests_per_dp"), path)
     facts.add("max_num_seqs", field(replies, path, "max_running_requests"), path)
     tokens, page = facts.values.get("kv_tokens"), facts.values.get("block_size")
-    if isinstance(tokens, int) and isinstance(page, int) and page > 0:
+    if isinstance(tokens, int) and isinstance(page, int) and page > 1:
         facts.add("kv_blocks", tokens // page, path)
     mode = field(replies, path, "disaggregation_mode")
     facts.add("disaggregated", mode in ("prefill", "decode") if isinstance(mode, str) else None, path)
@@ -175,6 +177,7 @@ FLAVOUR = Flavour(
     values=SGLANG_VALUES,
     positional_model=False,
     derive=_derive,
+    derived_from={"memory_fraction": "mem_fraction_static"},
     info_paths=("/server_info", "/get_server_info", "/model_info", "/v1/loads"),
     metrics_paths=("/metrics",),
     prefix="sglang:",

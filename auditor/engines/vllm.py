@@ -88,6 +88,11 @@ def _read_served(replies: Mapping[str, Reply]) -> tuple[dict[str, Any], dict[str
         facts.add("data_parallel", len(engines), "/metrics, engine labels")
     if series:
         _read_cache_config(min(series, key=lambda s: _number(s.get("num_gpu_blocks"), int) or 0), facts)
+        # registered at start where speculation is on (SpecDecodingProm in vllm/v1/spec_decode/metrics.py)
+        if says_metric(replies, ["vllm:spec_decode_num"]):
+            facts.add("speculative", "on", "/metrics, spec_decode counters")
+        else:
+            facts.off("speculative", "/metrics, no spec_decode counters")
     return facts.result()
 
 
@@ -148,7 +153,7 @@ FLAVOUR = Flavour(
     values=VLLM_VALUES,
     env={"VLLM_ATTENTION_BACKEND": "--attention-backend"},
     derive=_derive,
-    derived_from={"disaggregated": "kv_transfer"},
+    derived_from={"disaggregated": "kv_transfer", "memory_fraction": "gpu_memory_utilization"},
     info_paths=("/version",),
     metrics_paths=("/metrics",),
     prefix="vllm:",

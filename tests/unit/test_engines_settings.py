@@ -1,0 +1,412 @@
+"""Settings resolved from profile, launch line, server and defaults; formats; contradictions."""
+
+import pytest
+
+from auditor.engines import formats
+from auditor.engines.flavours import FLAVOURS
+from auditor.engines.launch import parse_launch
+from auditor.engines.settings import conflicts, engine_of, resolve
+from auditor.evidence import Location
+from auditor.measurement import Served
+from auditor.profile import Deployment, Endpoint, Profile
+from auditor.theory.device import Device
+from auditor.theory.kv.geometry import Geometry, Layers
+
+LLAMA = Geometry(
+    name="meta-llama/Llama-3.1-8B-Instruct",
+    architecture="LlamaForCausalLM",
+    layers=(Layers(kind="full", count=32, kv_heads=8, qk_head_dim=128, v_head_dim=128),),
+    hidden_size=4096,
+    vocab_size=128256,
+    attention_heads=32,
+    parameters=8_030_261_248,
+    active_parameters=6_979_588_096,
+    embedding_parameters=525_336_576,
+    tied_embeddings=False,
+    max_position=131072,
+)
+LATENT = Geometry(
+    name="deepseek-ai/DeepSeek-V3",
+    architecture="DeepseekV3ForCausalLM",
+    layers=(Layers(kind="mla", count=61, kv_heads=1, qk_head_dim=192, v_head_dim=128, latent_dim=576),),
+    hidden_size=7168,
+    vocab_size=129280,
+    attention_heads=128,
+    parameters=671_000_000_000,
+    active_parameters=37_000_000_000,
+    embedding_parameters=926_679_040,
+    tied_embeddings=False,
+    max_position=163840,
+    quantization="fp8",
+)
+GIB = 2**30
+
+
+def device(gib: float, key: str = "h100-sxm", kind: str = "gpu", flops: tuple[str, ...] = ("bf16", "fp8")) -> Device:
+    return Device(
+        key=key,
+        name=key,
+        vendor="x",
+        kind=kind,
+        memory_bytes=int(gib * GIB),
+        usable_bytes=int(gib * GIB),
+        bandwidth=3e12,
+        flops=dict.fromkeys(flops, 1e15),
+    )
+
+
+H100 = device(79.2)
+
+
+def profile(engine="auto", url="http://h/v1", **deployment) -> Profile:
+    return Profile(version=1, name="t", endpoint=Endpoint(url=url, engine=engine), deployment=Deployment(**deployment))
+
+
+def test_declared_beats_launch_beats_served_beats_default():
+    launch = parse_launch("vllm serve m --max-num-seqs 128 --max-model-len 16384 --block-size 32")
+    served = Served(
+        engine="vllm",
+        api="chat",
+        engine_version="0.32.0",
+        max_num_seqs=64,
+        max_model_len=8192,
+        gpu_memory_utilization=0.8,
+        sources={"gpu_memory_utilization": "/metrics", "engine_version": "/version"},
+    )
+    settings, sources = resolve(profile(max_num_seqs=256), launch, served, LLAMA, H100)
+    assert (settings.max_num_seqs, sources["max_num_seqs"]) == (256, "declared")
+    assert (settings.max_model_len, sources["max_model_len"]) == (16384, "launch --max-model-len")
+    assert (settings.memory_fraction, sources["memory_fraction"]) == (0.8, "served /metrics")
+    assert (settings.max_num_batched_tokens, sources["max_num_batched_tokens"]) == (8192, "default of vLLM 0.32.0")
+    assert (settings.engine_version, sources["engine_version"]) == ("0.32.0", "served /version")
+
+
+def test_auto_in_the_profile_is_no_declaration():
+    settings, sources = resolve(
+        profile(engine="vllm", max_num_seqs="auto", max_model_len="auto"), None, None, LLAMA, H100
+    )
+    assert (settings.max_num_seqs, sources["max_num_seqs"]) == (1024, "default of vLLM")
+    assert (settings.max_model_len, sources["max_model_len"]) == (131072, "the model's own")
+
+
+@pytest.mark.parametrize(
+    ("version", "fraction"), [("0.11.0", 0.9), ("0.20.2", 0.92), ("v0.32.0+cpu", 0.92), (None, 0.92)]
+)
+def test_vllm_gpu_memory_utilization_by_version(version, fraction):
+    settings, _ = resolve(profile(engine="vllm", engine_version=version), None, None, LLAMA, H100)
+    assert settings.memory_fraction == fraction
+
+
+@pytest.mark.parametrize(
+    ("where", "version", "tokens", "seqs", "block"),
+    [
+        (device(79.2), "0.18.0", 8192, 1024, 16),
+        (device(79.15, key="a100-80gb-sxm"), "0.18.0", 2048, 256, 16),
+        (device(22.0, key="l4"), "0.18.0", 2048, 256, 16),
+        (device(178.4, key="b200"), "0.32.0", 16384, 1024, 16),
+        (device(178.4, key="b200"), "0.18.0", 8192, 1024, 16),
+        (device(64, key="cpu", kind="cpu"), "0.32.0", 2048, 128, 128),
+        (None, "0.32.0", 2048, 256, 16),
+    ],
+)
+def test_vllm_batch_limits_by_device(where, version, tokens, seqs, block):
+    settings, _ = resolve(profile(engine="vllm", engine_version=version), None, None, LLAMA, where)
+    assert settings.max_num_batched_tokens == tokens
+    assert settings.max_num_seqs == seqs
+    assert settings.block_size == block
+
+
+def test_vllm_block_of_mla_is_64_on_a_gpu_only():
+    on_gpu, sources = resolve(profile(engine="vllm"), None, None, LATENT, H100)
+    assert (on_gpu.block_size, sources["block_size"]) == (64, "default of vLLM for MLA")
+    assert resolve(profile(engine="vllm"), None, None, LATENT, device(64, "cpu", "cpu"))[0].block_size == 128
+    assert resolve(profile(engine="vllm", block_size=128), None, None, LATENT, H100)[0].block_size == 128
+
+
+@pytest.mark.parametrize(
+    ("gib", "fraction", "chunk"),
+    [
+        # MiB: 512 + 1.5 x 8192 + 128 + 2 x 256 + 8 x 58 graphs = 13904 of 81100.8
+        (79.2, 0.829, 8192),
+        # 512 + 1.5 x 4096 + 128 + 2 x 48 + 8 x 50 graphs = 7280 of 22558.7
+        (22.03, 0.677, 4096),
+    ],
+)
+def test_sglang_memory_fraction_rule(gib, fraction, chunk):
+    settings, _ = resolve(profile(engine="sglang"), None, None, LLAMA, device(gib))
+    assert settings.memory_fraction == fraction
+    assert settings.max_num_batched_tokens == chunk
+    assert settings.block_size == 1
+
+
+def test_sglang_fields_and_dp_attention():
+    launch = parse_launch(
+        "python -m sglang.launch_server --model-path m --tp 8 --dp 8 --enable-dp-attention --max-running-requests 256 "
+        "--max-total-tokens 500K --mem-fraction-static 0.85 --swa-full-tokens-ratio 0.5"
+    )
+    settings, sources = resolve(profile(count=8), launch, None, LATENT, H100)
+    assert (settings.tensor_parallel, settings.data_parallel, settings.devices) == (8, 8, 8)
+    assert settings.max_num_seqs == 32  # 256 over 8 ranks
+    assert settings.kv_pool_tokens == 512_000
+    assert settings.memory_fraction == 0.85
+    assert settings.swa_full_tokens_ratio == 0.5
+    assert sources["kv_pool_tokens"] == "launch --max-total-tokens"
+
+
+def test_devices_follow_parallelism_where_no_count_is_declared():
+    launch = parse_launch("vllm serve m -tp 4 -pp 2 -dp 2")
+    assert resolve(profile(), launch, None, LLAMA, H100)[0].devices == 16
+    inside = parse_launch("python -m sglang.launch_server --model m --tp 8 --dp 4 --enable-dp-attention")
+    assert resolve(profile(), inside, None, LATENT, H100)[0].devices == 8
+
+
+def test_a_declared_count_alone_means_tensor_parallelism():
+    settings, sources = resolve(profile(engine="vllm", count=4), None, None, LLAMA, H100)
+    assert settings.tensor_parallel == 4
+    assert sources["tensor_parallel"] == "deployment.count, no parallelism declared"
+    assert resolve(profile(engine="llamacpp", count=2), None, None, LLAMA, H100)[0].pipeline_parallel == 2
+
+
+def test_pools_that_flags_fix():
+    bytes_ = resolve(profile(), parse_launch("vllm serve m --kv-cache-memory-bytes 4G"), None, LLAMA, H100)[0]
+    assert bytes_.kv_pool_bytes == 4 * GIB
+    blocks = resolve(profile(), parse_launch("vllm serve m --num-gpu-blocks-override 512"), None, LLAMA, H100)[0]
+    assert blocks.kv_pool_tokens == 512 * 16
+
+
+def test_served_kv_facts_are_not_used_for_the_pool():
+    served = Served(engine="vllm", api="chat", kv_tokens=1_000_000, kv_blocks=62_500, block_size=16)
+    with_facts, _ = resolve(profile(), None, served, LLAMA, H100)
+    without, _ = resolve(profile(), None, Served(engine="vllm", api="chat"), LLAMA, H100)
+    assert with_facts == without
+    assert with_facts.kv_pool_tokens is None
+
+
+def test_llama_cpp_slots():
+    launch = parse_launch("llama-server -m m.gguf -c 8192 -np 4 -ctk q8_0 -ctv q4_0 --swa-full -ub 256")
+    settings, _ = resolve(profile(), launch, None, LLAMA, None)
+    assert (settings.slots, settings.max_num_seqs, settings.max_model_len) == (4, 4, 2048)
+    assert settings.kv_unified is False
+    assert settings.kv_bytes == (34 / 32 + 18 / 32) / 2
+    assert settings.full_swa_cache is True
+    assert settings.ubatch == 256
+
+
+def test_llama_cpp_automatic_slots_share_one_buffer():
+    settings, sources = resolve(profile(), parse_launch("llama-server -m m.gguf -c 4096"), None, LLAMA, None)
+    assert (settings.slots, settings.kv_unified, settings.max_model_len) == (4, True, 4096)
+    assert sources["kv_unified"] == "slots are automatic"
+    served = Served(engine="llamacpp", api="chat", max_num_seqs=4, max_model_len=32768)
+    settings, sources = resolve(profile(), None, served, LLAMA, None)
+    assert settings.kv_unified is True
+    assert sources["kv_unified"].startswith("assumed")
+    two = Served(engine="llamacpp", api="chat", max_num_seqs=2, max_model_len=2048)
+    assert resolve(profile(), None, two, LLAMA, None)[0].kv_unified is False
+
+
+def test_speculation():
+    given = resolve(
+        profile(engine="vllm", speculative={"method": "ngram", "num_speculative_tokens": 5}), None, None, LLAMA, H100
+    )
+    assert given[0].speculative_tokens == 5
+    named = resolve(profile(engine="vllm", speculative="eagle3"), None, None, LLAMA, H100)
+    assert named[0].speculative_tokens == 3
+    assert named[1]["speculative_tokens"] == "assumed for eagle3, declared"
+    off = resolve(
+        profile(engine="vllm", speculative="none"), parse_launch("vllm serve m --spec-tokens 4"), None, LLAMA, H100
+    )
+    assert off[0].speculative_tokens == 0
+
+
+def test_kernel_graphs():
+    assert resolve(profile(engine="vllm", max_num_seqs=64), None, None, LLAMA, H100)[0].captured_batch == 128
+    assert resolve(profile(engine="vllm"), None, None, LLAMA, H100)[0].captured_batch == 512
+    assert resolve(profile(engine="vllm", enforce_eager=True), None, None, LLAMA, H100)[0].captured_batch is None
+    assert resolve(profile(engine="sglang"), None, None, LLAMA, H100)[0].captured_batch == 256
+    assert resolve(profile(engine="sglang", tensor_parallel=4), None, None, LLAMA, H100)[0].captured_batch == 512
+    assert resolve(profile(engine="sglang", max_num_seqs=16), None, None, LLAMA, H100)[0].captured_batch == 16
+
+
+def test_formats_of_an_fp8_model_follow_the_device():
+    on_hopper, sources = resolve(profile(engine="sglang", tensor_parallel=8), None, None, LATENT, H100)
+    assert (on_hopper.weight_bits, on_hopper.compute_dtype, on_hopper.kv_bytes) == (8.0, "fp8", 2.0)
+    assert sources["weight_bits"] == "the model's own"
+    on_ampere, _ = resolve(profile(engine="sglang"), None, None, LATENT, device(79.2, flops=("bf16",)))
+    assert on_ampere.compute_dtype == "bf16"
+
+
+def test_an_unknown_format_is_said_to_be_assumed():
+    settings, sources = resolve(
+        profile(engine="vllm", quantization="zip", kv_cache_dtype="odd"), None, None, LLAMA, H100
+    )
+    assert (settings.weight_bits, sources["weight_bits"]) == (16.0, "assumed, zip is not known")
+    assert (settings.kv_bytes, sources["kv_bytes"]) == (2.0, "assumed, odd is not known")
+
+
+def test_quantization_none_is_none():
+    settings, sources = resolve(profile(engine="vllm", quantization="none"), None, None, LLAMA, H100)
+    assert settings.quantization is None
+    assert (settings.weight_bits, sources["quantization"]) == (16.0, "declared")
+
+
+@pytest.mark.parametrize(
+    ("word", "bits"),
+    [
+        (None, 16.0),
+        ("fp8", 8.0),
+        ("awq", 4.156),
+        ("gptq_marlin", 4.156),
+        ("nvfp4", 4.5),
+        ("mxfp4", 4.25),
+        ("int4", 4.156),
+        ("bf16", 16.0),
+        ("f32", 32.0),
+        ("q8_0", 8.5),
+        ("q4_0", 4.5),
+        ("q4_k_m", 4.89),
+        ("iq2_xxs", 2.38),
+        ("bitsandbytes", 4.5),
+        ("w8a8_int8", 8.0),
+        ("q9_z", None),
+        ("zip", None),
+    ],
+)
+def test_weight_bits(word, bits):
+    assert formats.weight_bits(word, "bf16") == bits
+
+
+@pytest.mark.parametrize(
+    ("word", "size"),
+    [
+        ("auto", 2.0),
+        ("fp8_e4m3", 1.0),
+        ("fp8_ds_mla", 1.0),
+        ("int8", 1.0),
+        ("bfloat16", 2.0),
+        ("f32", 4.0),
+        ("q8_0", 34 / 32),
+        ("q4_0", 18 / 32),
+        ("fp4_e2m1", 0.5625),
+        ("odd", None),
+    ],
+)
+def test_kv_bytes(word, size):
+    assert formats.kv_bytes(word, "bf16") == size
+
+
+def test_which_engine_it_is():
+    launch = parse_launch("llama-server -m m.gguf")
+    served = Served(engine="sglang", api="chat", sources={"engine": "its own answers"})
+    assert engine_of(profile(engine="trtllm"), launch, served) == ("trtllm", "declared")
+    assert engine_of(profile(), launch, served) == ("llamacpp", "launch command")
+    assert engine_of(profile(), None, served) == ("sglang", "served its own answers")
+    assert engine_of(profile(), None, None)[0] == "generic"
+    assert engine_of(profile(url="emulator"), None, None)[0] == "vllm"
+    assert engine_of(profile(url="emulator", mem_fraction_static=0.8), None, None)[0] == "sglang"
+
+
+def test_a_generic_server_has_no_defaults():
+    settings, sources = resolve(profile(), None, None, None, None)
+    assert settings.engine == "generic"
+    assert settings.max_num_seqs is settings.max_num_batched_tokens is settings.max_model_len is None
+    assert not any(source.startswith("default") for source in sources.values())
+
+
+def test_trtllm_defaults():
+    settings, _ = resolve(profile(engine="trtllm"), None, None, LLAMA, H100)
+    assert (settings.memory_fraction, settings.block_size) == (0.9, 32)
+    assert (settings.max_num_seqs, settings.max_num_batched_tokens) == (2048, 8192)
+
+
+# ---------------------------------------------------------------------------------------------------------- conflicts
+
+
+def said(profile_, launch=None, served=None, lines=None):
+    return [
+        (c.field, c.first, c.first_where, c.second, c.second_where)
+        for c in conflicts(profile_, launch, served, lines or {})
+    ]
+
+
+def test_declared_against_launch_names_both_places():
+    launch = parse_launch("vllm serve m --max-model-len 16384 -tp 2")
+    lines = {"deployment.max_model_len": Location("p.yaml", 12, 3)}
+    assert said(profile(max_model_len=32768, tensor_parallel=2), launch, None, lines) == [
+        ("deployment.max_model_len", "32768", "p.yaml:12:3", "16384", "launch --max-model-len")
+    ]
+
+
+def test_declared_and_launch_against_served():
+    launch = parse_launch("vllm serve m --served-model-name tiny --max-model-len 4096 --max-num-queued-reqs 20")
+    served = Served(
+        engine="vllm",
+        api="chat",
+        model="tiny",
+        max_model_len=2048,
+        queue_limit=10,
+        block_size=128,
+        sources={"max_model_len": "/v1/models", "block_size": "/metrics"},
+    )
+    assert said(profile(block_size=16), launch, served) == [
+        ("deployment.max_model_len", "4096", "launch --max-model-len", "2048", "served /v1/models"),
+        ("deployment.block_size", "16", "deployment.block_size", "128", "served /metrics"),
+        ("queue_limit", "20", "launch --max-num-queued-reqs", "10", "served"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("declared", "served"),
+    [
+        ({"engine_version": "0.32"}, {"engine_version": "0.32.0+cpu"}),
+        ({"kv_cache_dtype": "fp8"}, {"kv_cache_dtype": "fp8_e4m3"}),
+        ({"quantization": "awq"}, {"quantization": "awq_marlin"}),
+        ({"speculative": {"method": "ngram"}}, {"speculative": "on"}),
+        ({"gpu_memory_utilization": 0.92}, {"gpu_memory_utilization": 0.9200001}),
+        ({"enforce_eager": False}, {"enforce_eager": False}),
+        ({"max_num_seqs": "auto"}, {"max_num_seqs": 8}),
+        ({}, {"max_num_seqs": 8}),
+    ],
+)
+def test_the_same_said_differently_is_no_conflict(declared, served):
+    assert said(profile(**declared), None, Served(engine="vllm", api="chat", **served)) == []
+
+
+@pytest.mark.parametrize(
+    ("declared", "served"),
+    [
+        ({"engine_version": "0.31"}, {"engine_version": "0.32.0"}),
+        ({"kv_cache_dtype": "fp8"}, {"kv_cache_dtype": "auto"}),
+        ({"gpu_memory_utilization": 0.92}, {"gpu_memory_utilization": 0.9}),
+        ({"enforce_eager": False}, {"enforce_eager": True}),
+        ({"speculative": "eagle3"}, {"sources": {"speculative": "/metrics, no spec_decode counters"}}),
+        ({"speculative": "none"}, {"speculative": "EAGLE"}),
+        ({"disaggregated": False}, {"disaggregated": True}),
+    ],
+)
+def test_a_difference_is_a_conflict(declared, served):
+    found = said(profile(**declared), None, Served(engine="vllm", api="chat", **served))
+    assert [field for field, *_ in found] == [f"deployment.{next(iter(declared))}"]
+
+
+def test_engine_model_and_device_count():
+    launch = parse_launch("vllm serve Qwen/Qwen3-8B -tp 4")
+    served = Served(engine="sglang", api="chat", model="Qwen/Qwen3-32B")
+    declared = profile(engine="trtllm", model="Qwen/Qwen3-14B", count=8)
+    assert [field for field, *_ in said(declared, launch, served)] == [
+        "endpoint.engine",
+        "endpoint.engine",
+        "deployment.model",
+        "endpoint.model",
+        "deployment.count",
+    ]
+    assert (
+        said(profile(model="qwen3-8b", count=4), launch, Served(engine="vllm", api="chat", model="Qwen/Qwen3-8B")) == []
+    )
+    assert said(profile(model="./models/tiny"), launch) == []
+
+
+def test_every_flavour_resolves_without_anything():
+    for name in FLAVOURS:
+        settings, sources = resolve(profile(engine=name), None, None, None, None)
+        assert settings.engine == name
+        assert sources["engine"] == "declared"
