@@ -116,10 +116,10 @@ async def _record(args: argparse.Namespace) -> None:
     with gzip.open(args.out, "wt", encoding="utf-8", compresslevel=9) as out:
         recorder = Recorder(args.url, out, secrets)
         port = await recorder.start(args.port)
-        print(f"recording {args.url} on http://127.0.0.1:{port}; Ctrl-C or SIGTERM ends it", file=sys.stderr)
         over = asyncio.Event()
         for name in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(name, over.set)
+        print(f"recording {args.url} on http://127.0.0.1:{port}; Ctrl-C or SIGTERM ends it", file=sys.stderr)
         await over.wait()
         await recorder.stop()
         print(f"{recorder.count} exchanges in {args.out}", file=sys.stderr)

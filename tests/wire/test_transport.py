@@ -1,6 +1,7 @@
 """One exchange against scripted bytes, on the virtual clock: what a stall of ten minutes costs is nothing."""
 
 import asyncio
+import errno
 import json
 import shutil
 import socket
@@ -13,9 +14,10 @@ import pytest
 
 from auditor.emulator.clock import run_virtual
 from auditor.errors import UsageError
-from auditor.measurement import Sample
+from auditor.measurement import Load, Sample, Shape
 from auditor.probe.framing import Limits
-from auditor.probe.load import ask
+from auditor.probe.load import LocalSource, ask
+from auditor.probe.prompts import Prompts
 from auditor.probe.transport import Deadlines, Exchange, Target, address_of, exchange, request_body, request_bytes
 from tests.wire.byteserver import HOLD, RESET, ByteServer, Script, chunked, head, sse, tokens
 
@@ -329,6 +331,73 @@ def test_a_refused_connection_names_host_and_port() -> None:
     assert got.detail == f"localhost:{port}: connection refused"
 
 
+def test_an_unknown_host_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def unknown(*_args: object, **_more: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", unknown)
+    target = Target(url="http://llm.invalid/v1", model="m")
+    got = run_virtual(ask(target, "x", 1))
+    assert (got.error, got.detail) == ("connect", "llm.invalid:80: the host name cannot be resolved")
+    load = Load(id="l", purpose="slo", concurrency=1, shapes=(Shape(cls="c", prompt_tokens=8, output_tokens=1),))
+    measured = run_virtual(LocalSource(target, Prompts(0, 1.0, 0)).run(load))
+    assert [sample.error for sample in measured.samples] == ["connect"]
+
+
+def test_a_host_that_never_answers_is_a_connect_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def silence(*_args: object) -> None:
+        await asyncio.sleep(3600)
+
+    monkeypatch.setattr(asyncio.SelectorEventLoop, "sock_connect", silence)
+    got = run_virtual(ask(Target(url="http://192.0.2.1/v1", model="m"), "x", 1, WAITS))
+    assert (got.error, got.detail, got.closed) == ("connect", "no connection within 5 s", pytest.approx(5))
+
+
+def test_every_address_of_a_host_is_tried() -> None:
+    async def run() -> Exchange:
+        async with ByteServer(tokens(1)) as server:
+            address = address_of(Target(url=server.url, model="m"))
+            places = [(socket.AF_INET6, ("::1", 1, 0, 0)), (socket.AF_INET, ("127.0.0.1", server.port))]
+            return await exchange(address, request_bytes(address, {}, b"{}"), WAITS, places=places)
+
+    assert run_virtual(run()).status == 200
+
+
+def test_no_free_local_port_is_this_machines_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def none_left(*_args: object) -> None:
+        raise OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address")
+
+    monkeypatch.setattr(asyncio.SelectorEventLoop, "sock_connect", none_left)
+    with pytest.raises(UsageError, match="local ports"):
+        run_virtual(ask(Target(url="http://127.0.0.1:9/v1", model="m"), "x", 1))
+
+
+def test_t0_is_when_the_kernel_took_the_last_byte_of_a_large_request() -> None:
+    async def run() -> tuple[Exchange, float]:
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await asyncio.sleep(7)  # the request does not fit into the socket buffers until this server reads
+            while not (await reader.read(65536)).endswith(b"END"):
+                pass
+            await asyncio.sleep(1)
+            writer.write(head() + TOKEN + FINISH + chunked(b""))
+            await writer.drain()
+            writer.close()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=2**16)
+        async with server:
+            address = address_of(Target(url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", model="m"))
+            request = request_bytes(address, {}, b"x" * 20_000_000 + b"END")
+            return await exchange(address, request, WAITS), begun
+
+    got, begun = run_virtual(run())
+    assert got.error is None
+    assert (got.t0 or 0) - begun == pytest.approx(7)
+    assert got.reads[0][0] - (got.t0 or 0) == pytest.approx(1)
+
+
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("openssl") is None:
@@ -420,6 +489,13 @@ def test_a_ca_file_that_is_none_is_a_usage_error(tmp_path: Path) -> None:
 def test_headers_that_would_break_the_request_are_usage_errors(headers: dict[str, str]) -> None:
     with pytest.raises(UsageError):
         request_bytes(address_of(Target(url="http://h", model="m")), headers, b"")
+
+
+def test_an_error_page_that_is_compressed_is_named_and_an_answer_of_plain_text_is_kept() -> None:
+    packed = _status("502 Bad Gateway", "\r\ncontent-encoding: gzip", b"\x1f\x8b")
+    assert packed.detail == "HTTP 502: a gzip body"
+    assert _status("500 Oops", body=b'"just text"').detail == 'HTTP 500: "just text"'
+    assert _status("404 Not Found").detail == "HTTP 404"
 
 
 def test_a_cancelled_exchange_keeps_what_was_read() -> None:
