@@ -257,14 +257,17 @@ class _Composer:
     def scalar_value(self, event: Any, mark: Mark) -> Any:
         """The value of a scalar event: by its tag, else plain ones by the core schema, quoted ones as text."""
         try:
+            event.value.encode()
             if event.tag == "!":
                 return event.value
             if event.tag is None:
                 return scalar(event.value) if event.implicit[0] else event.value
             return _tagged(event.tag, event.value)
+        except UnicodeEncodeError:
+            self.problems.append((mark, "holds half of a surrogate pair, which is no character"))
         except ValueError as error:
             self.problems.append((mark, str(error)))
-            return None
+        return None
 
 
 def _tagged(tag: str, text: str) -> Any:

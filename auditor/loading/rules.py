@@ -59,7 +59,7 @@ OWN_BODY_KEYS = frozenset(
 SHARE_ROUNDING = 0.011
 """How far the shares of the classes may be from 1 in all: three classes of 33 % are meant as thirds."""
 
-_PERCENTILE = re.compile(r"p(0?[1-9]|[1-9][0-9]|(?=.*[1-9])[0-9]{1,2}\.[0-9]+)")
+PERCENTILE = re.compile(r"p(0?[1-9]|[1-9][0-9]|(?=.*[1-9])[0-9]{1,2}\.[0-9]+)")
 _LITERAL_KEY = re.compile(r"(?:sk|hf|pk|rk|gsk|xai|nvapi|ghp|key|bearer)[-_ ].{4,}", re.IGNORECASE)
 _LONG_RANDOM = re.compile(r"(?=.*\d)(?=.*[a-z])[A-Za-z0-9_]{20,}")
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -108,7 +108,7 @@ def _ranges(profile: Profile, _launch: Launch | None) -> Found:
         elif name == "confidence" and not 0.5 < value < 1:
             yield path, "needs a confidence between 0.5 and 1, such as 0.95", ()
         elif name == "error_rate" and value >= 0.5:
-            yield path, "a goal that lets half of the requests fail asks for nothing; write 1% for one in a hundred", ()
+            yield path, "lets half of the requests fail; write 1% for one in a hundred", ()
         elif name == "price_per_hour" and value < 0:
             yield path, "needs to be zero or more", ()
 
@@ -153,7 +153,7 @@ def _lengths(profile: Profile, _launch: Launch | None) -> Found:
         longest = max(x for x in (lengths.p50, lengths.p95, lengths.p99, lengths.max) if x is not None)
         if cls.shared_prefix is not None and cls.shared_prefix.tokens > longest:
             path: Path = ("traffic", "classes", index, "shared_prefix", "tokens")
-            yield path, f"a prefix of {cls.shared_prefix.tokens} tokens is longer than any prompt of the class", ()
+            yield path, "is longer than any prompt of the class", ()
 
 
 def _growing(lengths: Lengths, path: Path) -> Found:
@@ -184,9 +184,9 @@ def _percentiles(slo: Slo, path: Path) -> Found:
     for metric in ("ttft", "first_answer", "tps", "e2e"):
         goals: Mapping[str, float] = getattr(slo, metric) or {}
         for name in goals:
-            if not _PERCENTILE.fullmatch(name):
+            if not PERCENTILE.fullmatch(name):
                 yield (*path, metric, name), _percentile_hint(name), ()
-        known = sorted((float(name[1:]), name) for name in goals if _PERCENTILE.fullmatch(name))
+        known = sorted((float(name[1:]), name) for name in goals if PERCENTILE.fullmatch(name))
         for (_, low), (_, high) in pairwise(known):
             if goals[low] > goals[high]:
                 yield (*path, metric, high), f"the limit at {high} is below the one at {low}", ((*path, metric, low),)
@@ -198,7 +198,7 @@ def _percentile_hint(name: str) -> str:
     if re.fullmatch(r"(?i)(max|p100(\.0*)?)", name):
         return f"'{name}' cannot be shown by any number of requests; give a percentile such as p99.9"
     digits = re.sub(r"(?i)^(p|perc(entile)?)?[ _-]?|(th)?%?$", "", "50" if name.lower() == "median" else name)
-    near = f", did you mean 'p{digits}'" if _PERCENTILE.fullmatch(f"p{digits}") else ""
+    near = f", did you mean 'p{digits}'" if PERCENTILE.fullmatch(f"p{digits}") else ""
     return f"'{name}' is no percentile such as p50, p95 or p99.9{near}"
 
 
@@ -291,7 +291,7 @@ def _devices(profile: Profile, launch: Launch | None) -> Found:
         product = " x ".join(f"{name} {size}" for name, size in sizes.items())
         path: Path = ("deployment", next((n for n in names if getattr(profile.deployment, n)), "launch"))
         also: tuple[Path, ...] = (("deployment", "count"), ("deployment", "launch"))
-        yield path, f"{product} = {tp * pp * dp} devices, but deployment.count is {count} a replica", also
+        yield path, f"{product} = {tp * pp * dp} devices, but count is {count}", also
 
 
 def _engine(profile: Profile, launch: Launch | None) -> Found:
@@ -353,7 +353,7 @@ def warn(profile: Profile, launch: Launch | None) -> Iterator[tuple[Path, str]]:
         yield ("deployment", "launch"), f"flags that are not known: {', '.join(launch.unknown)}"
     for path, slo in [(("slo",), profile.slo), *((("slo", "classes", n), s) for n, s in profile.slo.classes.items())]:
         for name in slo.tps or {}:
-            if _PERCENTILE.fullmatch(name) and float(name[1:]) > 50:
+            if PERCENTILE.fullmatch(name) and float(name[1:]) > 50:
                 share = f"{100 - float(name[1:]):g} %"
                 yield (
                     (*path, "tps", name),

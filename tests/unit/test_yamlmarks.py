@@ -160,6 +160,7 @@ def test_merging_anything_but_mappings_is_a_problem() -> None:
         ("%YAML 2.0\n---\na: 1", "1:1: found incompatible YAML document (version 1.* is required)"),
         ("a: " + "9" * 400, "1:4: this number has more than 300 digits"),
         ("a: 1\na: 2", "2:1: duplicate key 'a', first at 1:1"),
+        ('a: "\\ud800"', "1:4: holds half of a surrogate pair, which is no character"),
     ],
 )
 def test_a_problem_is_one_line_with_its_place(text: str, message: str) -> None:
