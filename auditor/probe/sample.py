@@ -81,7 +81,8 @@ def _outcome(record: Exchange, reply: Reply) -> tuple[str | None, str | None]:
 
 
 def _status_error(status: int, record: Exchange) -> tuple[str, str]:
-    detail = f"HTTP {status}: {_page_text(record)}".removesuffix(": ")
+    text = _page_text(record).removeprefix(f"{status}: ")  # servers repeat the status as their code
+    detail = f"HTTP {status}: {text}" if text else f"HTTP {status}"
     if status < 400:
         place = clip(record.headers.get("location", "nowhere"), 120)
         return "protocol", f"HTTP {status}: redirected to {place}; put the final address in endpoint.url"

@@ -255,9 +255,9 @@ def _status(line: str, extra: str = "", body: bytes = b"") -> Sample:
 
 def test_statuses_become_words_with_the_servers_own_message() -> None:
     gone = _status("404 Not Found", body=b'{"error":{"message":"no model m","code":404}}')
-    assert (gone.error, gone.detail) == ("http_4xx", "HTTP 404: 404: no model m")
+    assert (gone.error, gone.detail) == ("http_4xx", "HTTP 404: no model m")
     flat = _status("400 Bad Request", body=b'{"object":"error","message":"too long","code":400}')
-    assert flat.detail == "HTTP 400: 400: too long"
+    assert flat.detail == "HTTP 400: too long"
     key = _status("401 Unauthorized", body=b'{"error":"Unauthorized"}')
     assert (key.error, key.detail) == ("http_4xx", "HTTP 401: Unauthorized")
     page = _status("502 Bad Gateway", body=b"<html><head><title>502 Bad\n Gateway</title></head></html>")
