@@ -66,7 +66,10 @@ class Address:
 
 
 def address_of(target: Target) -> Address:
-    """Where `target`'s requests go. Raises UsageError for a URL that is none, or a CA file that cannot be read."""
+    """Where `target`'s requests go. Raises UsageError for a URL that is none, or a CA file that cannot be read.
+
+    People write the host alone, the API root with or without its last slash, or the whole endpoint: all mean the same.
+    """
     parts = urlsplit(target.url)
     try:
         port = parts.port
@@ -78,6 +81,9 @@ def address_of(target: Target) -> Address:
     host = parts.hostname
     shown = f"[{host}]" if ":" in host else host
     tail = "/chat/completions" if target.api == "chat" else "/completions"
+    root = parts.path.rstrip("/") or "/v1"
+    for whole in ("/chat/completions", "/completions"):
+        root = root.removesuffix(whole)
     basic = None
     if parts.username is not None:
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
@@ -86,7 +92,7 @@ def address_of(target: Target) -> Address:
         host=host,
         port=port or (443 if secure else 80),
         tls=_context(target) if secure else None,
-        path=parts.path.rstrip("/") + tail + (f"?{parts.query}" if parts.query else ""),
+        path=root + tail + (f"?{parts.query}" if parts.query else ""),
         host_header=shown if port is None else f"{shown}:{port}",
         basic=basic,
     )

@@ -464,7 +464,11 @@ def test_addresses() -> None:
         return address.host, address.port, address.path, address.host_header
 
     assert shown("http://h/v1/") == ("h", 80, "/v1/chat/completions", "h")
-    assert shown("https://h:8443", api="completions") == ("h", 8443, "/completions", "h:8443")
+    assert shown("https://h:8443", api="completions") == ("h", 8443, "/v1/completions", "h:8443")
+    for written in ("http://h", "http://h/", "http://h/v1", "http://h/v1/", "http://h/v1/chat/completions"):
+        assert shown(written)[2] == "/v1/chat/completions"
+    assert shown("http://h/gateway/chat/completions", api="completions")[2] == "/gateway/completions"
+    assert shown("http://h/chat/completions")[2] == "/chat/completions"
     assert shown("http://[::1]:80/v1?api-version=2") == ("::1", 80, "/v1/chat/completions?api-version=2", "[::1]:80")
     made = address_of(Target(url="http://user:p%40ss@h/v1", model="m"))
     assert b"Authorization: Basic dXNlcjpwQHNz\r\n" in request_bytes(made, {}, b"")
