@@ -1,0 +1,59 @@
+"""`audit coverage`: the set as a table or JSON, each file as a line, and errors in one line."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from auditor.cli.coverage import command
+from auditor.errors import NothingMeasured, UsageError
+
+KV = "max(vllm:kv_cache_usage_perc)"
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Path:
+    path = tmp_path / "board.json"
+    path.write_text(json.dumps({"panels": [{"title": "memory", "targets": [{"expr": KV}, {"expr": "sum("}]}]}))
+    return path
+
+
+def test_the_set_as_a_table(board: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command([board], engine="vllm", engine_version="0.18.0")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split() == ["ttft", "missing", "-"]
+    assert lines[3].split() == ["memory", "valid", "vllm:kv_cache_usage_perc"]
+    assert lines[4].startswith("unreadable      ")
+
+
+def test_the_set_as_json_beside_a_saved_page(board: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "page.txt"
+    page.write_text("# TYPE vllm:kv_cache_usage_perc gauge\nvllm:kv_cache_usage_perc 0.5\n")
+    command([board], engine="vllm", metrics=[str(page)], as_json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert found["concepts"]["memory"]["rung"] == "parses"
+    assert found["offered"] == {"kv_usage": ["vllm:kv_cache_usage_perc"]}
+
+
+def test_each_file_is_a_line_and_an_error_is_an_answer(
+    board: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    template = tmp_path / "helm.yaml"
+    template.write_text("{{- range .Values.x }}\n")
+    command([board, template, tmp_path / "none.json"], each=True)
+    first, second, third = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (first["ttft"], first["tps"], first["memory"]) == ("missing", "missing", "covered")
+    assert first["evidence"]["memory"]["names"] == ["vllm:kv_cache_usage_perc"]
+    assert second["memory"] == "unreadable"
+    assert third["error"].endswith("none.json: there is no such file")
+
+
+def test_mistakes_are_one_line(board: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no such file"):
+        command([tmp_path / "none.json"])
+    with pytest.raises(UsageError, match="known: vllm"):
+        command([board], engine="vlm")
+    with pytest.raises(UsageError, match="no metrics page"):
+        command([board], metrics=[str(board)])
+    with pytest.raises(NothingMeasured, match="127.0.0.1:1"):
+        command([board], metrics=["http://127.0.0.1:1/metrics"])
