@@ -143,3 +143,17 @@ def test_every_replacement_exists_and_no_name_is_listed_twice_for_one_concept() 
 def test_family_names() -> None:
     assert catalogue.family("ray_vllm_time_to_first_token_seconds_bucket") == "vllm:time_to_first_token_seconds"
     assert catalogue.family("up") == "up"
+
+
+def test_remedies_hold_the_engines_names_and_what_others_offer() -> None:
+    found = catalogue.remedies("llamacpp")
+    assert found["generation_tokens"] == ("llamacpp:tokens_predicted_total",)
+    assert found["gateway_ttft"][0] == "litellm_llm_api_time_to_first_token_metric"
+    assert found["exporter_memory"][:2] == ("DCGM_FI_DEV_FB_USED", "nvidia_smi_memory_used_bytes")
+    assert set(catalogue.remedies("generic")) == {"gateway_ttft", "exporter_memory"}
+
+
+def test_names_with_any_prefix() -> None:
+    metric = catalogue.concept_of("pytorch", "imagegen_cuda_memory_allocated_bytes")
+    assert metric is not None
+    assert metric.concept == "gpu_memory"

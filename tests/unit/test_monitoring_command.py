@@ -55,5 +55,5 @@ def test_mistakes_are_one_line(board: Path, tmp_path: Path) -> None:
         command([board], engine="vlm")
     with pytest.raises(UsageError, match="no metrics page"):
         command([board], metrics=[str(board)])
-    with pytest.raises(NothingMeasured, match="127.0.0.1:1"):
+    with pytest.raises(NothingMeasured, match=r"127\.0\.0\.1:1"):
         command([board], metrics=["http://127.0.0.1:1/metrics"])
