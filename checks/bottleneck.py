@@ -49,7 +49,6 @@ LEVERS = {
     "weights": ("fewer bytes of weights ({quantization})", "larger batches cost little here ({max_num_seqs})"),
     "kv": ("an 8-bit KV cache ({kv_cache_dtype})", "shorter contexts or fewer streams a step ({max_num_seqs})"),
     "overhead": ("captured graphs ({enforce_eager} off)", "fewer devices ({tensor_parallel}), more tokens a step"),
-    "mixed": ("no single lever: move the largest part and look again",),
 }
 _Theory = tuple[Geometry, Settings, Device]
 
@@ -170,7 +169,8 @@ def _bound(evidence: Evidence, phase: str, predicted: dict[str, float], measured
     name = expected if seen in ("unknown", "mixed") and expected != "unknown" else seen
     rest["remedies"] = tuple(map(evidence.spell, LEVERS.get(name.split(" or ", maxsplit=1)[0], ())))
     source = "measured and predicted" if predicted and measured else "measured" if measured else "predicted"
-    return CHECK.finding("H202", "pass", f"{phase.capitalize()} is bound by {name} ({source}).", **rest)
+    bound = "has no single bound" if name == "mixed" else f"is bound by {name}"
+    return CHECK.finding("H202", "pass", f"{phase.capitalize()} {bound} ({source}).", **rest)
 
 
 def _predicted_prefill(evidence: Evidence) -> dict[str, float]:

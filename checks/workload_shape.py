@@ -134,7 +134,7 @@ def w102_user_time(evidence: Evidence) -> Iterable[Finding]:
 
 
 def _device_share(evidence: Evidence) -> tuple[float, Provenance] | None:
-    """Share of the device's time that goes to prompts at the target load: from the ladders, else by the roofline."""
+    """Share of the device's time that goes to prompts at the target load: from the ladders, else by the step law."""
     batch, (prompt, output) = evidence.share_of_target, evidence.profile.traffic.mean_lengths
     if batch is None or prompt <= 0:
         return None
@@ -146,9 +146,9 @@ def _device_share(evidence: Evidence) -> tuple[float, Provenance] | None:
             return shape.device_time(seconds, prompt, output, step, batch), "measured"
     if evidence.theory is None:
         return None
-    seconds = roofline.prefill_limit(*evidence.theory, round(prompt)).seconds
-    step = roofline.decode_limit(*evidence.theory, batch, round(prompt + output / 2)).seconds
-    return shape.device_time(seconds, prompt, output, step, batch), "computed"
+    alone = roofline.predict_decode(*evidence.theory, batch, prompt + output / 2).seconds
+    mixed = roofline.predict_decode(*evidence.theory, batch, prompt + output / 2, prompt / max(1.0, output)).seconds
+    return 1 - alone / mixed, "computed"
 
 
 def w103_device_time(evidence: Evidence) -> Iterable[Finding]:
