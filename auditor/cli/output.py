@@ -76,6 +76,8 @@ def targets(specs: Sequence[str], *, always_print: bool = True) -> tuple[Target,
 
 def write(text: str) -> None:
     """Put `text` on stdout. A reader that went away (`| head`) is no error and changes no exit code."""
+    if sys.stdout is None:  # closed by the caller (`>&-`)
+        return
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -85,7 +87,12 @@ def write(text: str) -> None:
 
 
 def _in_colour() -> bool:
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return (
+        sys.stdout is not None
+        and sys.stdout.isatty()
+        and not os.environ.get("NO_COLOR")
+        and os.environ.get("TERM") != "dumb"
+    )
 
 
 def _renderer(target: Target) -> "Callable[[Report], str]":

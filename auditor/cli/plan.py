@@ -37,7 +37,9 @@ def _address(profile: "Profile") -> str:
 def _cost(plan: "Plan", profile: "Profile") -> str:
     from auditor.report.words import quantity
 
-    lines = f"  in all    {plan.requests:,} requests, {plan.tokens:,} tokens, about {quantity(plan.seconds, 's')}"
+    lines = (
+        f"  in all    {plan.requests:,} requests, {plan.tokens:,} tokens, about {quantity(round(plan.seconds), 's')}"
+    )
     price = profile.deployment.price_per_hour
     if price is None:
         return lines
@@ -46,7 +48,7 @@ def _cost(plan: "Plan", profile: "Profile") -> str:
 
 def describe(plan: "Plan", profile: "Profile") -> str:
     """The plan as text: addresses, loads in order, the sum and its cost, and what cannot be decided."""
-    from auditor.report.words import clean
+    from auditor.report.words import clean, quantity
 
     budget = profile.probe.budget
     head = f"  {'load':<22}{'in flight':>9}  {'requests':>8}  {'prompt/output':>13}  {'tokens':>11}  purpose"
@@ -59,7 +61,7 @@ def describe(plan: "Plan", profile: "Profile") -> str:
         *map(_load_line, plan.loads),
         "",
         _cost(plan, profile),
-        f"  budget    {budget.requests:,} requests, {budget.tokens:,} tokens, {budget.duration / 60:g} min",
+        f"  budget    {budget.requests:,} requests, {budget.tokens:,} tokens, {quantity(budget.duration, 's')}",
     ]
     if plan.notes:
         lines += ["", "This plan cannot decide:"]
@@ -78,7 +80,8 @@ def _plan(loaded: "Loaded") -> "Plan":
 def command(profile: ProfileName) -> None:
     """Show what a run would send and cost; send nothing.
 
-    Says what the budget could not decide. Requests are counted as measured+warm-up, prompt and output tokens at the median.
+    Says what the budget could not decide. Requests are counted as measured+warm-up, prompt and output
+    tokens at the median.
     """
     from auditor.loading import load_profile
 

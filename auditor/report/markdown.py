@@ -84,20 +84,23 @@ def _card(finding: Finding, confidence: float) -> list[str]:
 
 
 def _line(finding: Finding) -> str:
-    reason = finding.missing if finding.status == "skip" and finding.missing else finding.why
     seen = f" *{escape(words.number(finding.measured))}*" if finding.measured else ""
-    return f"- {escape(words.heading(finding))}: {escape(reason, 300)}{seen}"
+    return f"- {escape(words.heading(finding))}: {escape(finding.why, 300)}{seen}"
 
 
 def _rest(report: Report) -> list[str]:
     passed = [f for f in sorted(report.findings, key=words.sort_key) if f.status == "pass"]
-    undecided = [f for f in words.skipped(report) if f.deciding]
-    skipped = [f for f in words.skipped(report) if not f.deciding]
+    undecided, skipped = _missing(report, deciding=True), _missing(report, deciding=False)
     return [
-        *(["", "### Undecided", "", *map(_line, undecided)] if undecided else []),
+        *(["", "### Undecided", "", *undecided] if undecided else []),
         *_folded(f"Passed ({len(passed)})", [_line(f) for f in passed]),
-        *_folded(f"Skipped ({len(skipped)})", [_line(f) for f in skipped]),
+        *_folded("Skipped", skipped),
     ]
+
+
+def _missing(report: Report, *, deciding: bool) -> list[str]:
+    groups = words.skipped_by_reason(report).items()
+    return [f"- {escape(words.headings(found))}: {escape(why)}" for (kind, why), found in groups if kind is deciding]
 
 
 def _waivers(report: Report) -> list[str]:

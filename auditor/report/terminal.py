@@ -143,13 +143,12 @@ def _folded(report: Report) -> Iterable[str]:
     if passed:
         yield ""
         yield from _wrap(", ".join(words.clean(rule, 20) for rule in passed), "passed       ", _INDENT)
-    skipped = words.skipped(report)
-    if skipped:
+    missing = words.skipped_by_reason(report)
+    if missing:
         yield ""
-    for finding in skipped:
-        label = "undecided" if finding.deciding else "skipped"
-        reason = words.clean(finding.missing or finding.why, 200)
-        yield from _wrap(f"{words.heading(finding)}: {reason}", f"{label:<{_INDENT}}", _INDENT + 2)
+    for (deciding, reason), findings in missing.items():
+        label = "undecided" if deciding else "skipped"
+        yield from _wrap(f"{words.headings(findings)}: {reason}", f"{label:<{_INDENT}}", _INDENT + 2)
 
 
 def _waivers(report: Report) -> Iterable[str]:
@@ -171,8 +170,8 @@ def _lines(report: Report, paint: _Paint) -> Iterable[str]:
     yield from _verdict(report, paint)
     yield ""
     yield from _questions(report, paint)
-    yield ""
-    yield from _measured(report)
+    measured = list(_measured(report))
+    yield from ["", *measured] if measured else []
     for finding in words.shown(report):
         yield from _card(finding, confidence, paint)
     yield from _folded(report)

@@ -7,7 +7,7 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from auditor.evidence import Finding, Number, Report
 
@@ -18,10 +18,12 @@ __all__ = [
     "clip",
     "counts",
     "heading",
+    "headings",
     "number",
     "quantity",
     "shown",
     "skipped",
+    "skipped_by_reason",
     "sort_key",
     "waiver",
     "weight",
@@ -122,14 +124,20 @@ def quantity(value: float | None, unit: str) -> str:
     return f"{_plain(value, 4)} {clean(unit, 40)}".rstrip()
 
 
+def _range(low: float | None, high: float | None, unit: str) -> str:
+    """`1.2 to 1.5 s`; the unit stands once where both ends have the same."""
+    first = quantity(low, unit) if low is not None else "unbounded"
+    last = quantity(high, unit) if high is not None else "unbounded"
+    value, _, suffix = first.partition(" ")
+    return f"{value if suffix and last.endswith(f' {suffix}') else first} to {last}"
+
+
 def number(item: Number, confidence: float | None = None, *, provenance: bool = True) -> str:
     """A number with its interval, how many requests it rests on, where it comes from, and its note."""
     facts = []
     if item.low is not None or item.high is not None:
         level = f"{_plain(confidence * 100, 4)} % " if confidence and item.n is not None else ""
-        low = quantity(item.low, item.unit) if item.low is not None else "unbounded"
-        high = quantity(item.high, item.unit) if item.high is not None else "unbounded"
-        facts.append(f"{level}interval {low} to {high}")
+        facts.append(f"{level}interval {_range(item.low, item.high, item.unit)}")
     if item.n is not None:
         facts.append(f"n={item.n}")
     if provenance:
@@ -167,6 +175,21 @@ def shown(report: Report) -> list[Finding]:
 def skipped(report: Report) -> list[Finding]:
     """The rules that could not look; first the deciding ones, which leave their question open."""
     return sorted((f for f in report.findings if f.status == "skip"), key=sort_key)
+
+
+def skipped_by_reason(report: Report) -> dict[tuple[bool, str], list[Finding]]:
+    """The rules that could not look, grouped by (deciding, what is missing) in the order of `skipped`."""
+    groups: dict[tuple[bool, str], list[Finding]] = {}
+    for finding in skipped(report):
+        groups.setdefault((finding.deciding, clean(finding.missing or finding.why, 200)), []).append(finding)
+    return groups
+
+
+def headings(findings: Sequence[Finding]) -> str:
+    """One finding's heading, or the rule ids of several."""
+    if len(findings) == 1:
+        return heading(findings[0])
+    return ", ".join(dict.fromkeys(clean(finding.rule, 20) for finding in findings))
 
 
 def heading(finding: Finding) -> str:

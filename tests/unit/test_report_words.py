@@ -46,7 +46,7 @@ def test_a_number_shows_interval_n_and_provenance():
 
 def test_a_band_without_requests_names_no_confidence():
     number = Number(name="step", value=0.01, unit="s", provenance="computed", low=0.008, high=0.012, note="prior")
-    assert words.number(number, 0.95) == "step 10 ms (interval 8 ms to 12 ms; computed; prior)"
+    assert words.number(number, 0.95) == "step 10 ms (interval 8 to 12 ms; computed; prior)"
 
 
 @pytest.mark.parametrize(
@@ -83,6 +83,15 @@ def test_worst_come_first():
     assert words.shown(REPORT) == [TTFT, KV, EAGER, WAIVED]
     assert words.shown(READY) == []
     assert words.skipped(REPORT) == [UNSEEN, ABSENT]
+
+
+def test_rules_that_miss_the_same_thing_share_a_line():
+    again = replace(UNSEEN, rule="K306", subject="p95")
+    groups = words.skipped_by_reason(replace(REPORT, findings=(UNSEEN, again, ABSENT)))
+    assert [(key, words.headings(found)) for key, found in groups.items()] == [
+        ((True, "no metrics page"), "K304, K306"),
+        ((False, "the server does not tell it"), "H206 Attention backend"),
+    ]
 
 
 def test_counts_in_one_line():
