@@ -57,24 +57,24 @@ def _facts(finding: Finding, confidence: float) -> Iterable[tuple[str, str]]:
         yield finding.measured.provenance, escape(words.number(finding.measured, confidence, provenance=False))
     if finding.required:
         yield "required", escape(words.number(finding.required, confidence))
-    if finding.where:
-        yield "where", escape(finding.where)
-    yield "why", escape(finding.why)
-    if finding.missing:
-        yield "missing", escape(finding.missing)
-    if finding.voids:
-        yield "voids", escape(", ".join(finding.voids))
-    if finding.voided_by:
-        yield "voided by", escape(", ".join(finding.voided_by))
-    waiver = words.waiver(finding)
-    if waiver:
-        yield "waived", escape(waiver)
+    texts = {
+        "where": finding.where,
+        "why": finding.why,
+        "missing": finding.missing,
+        "voids": ", ".join(finding.voids),
+        "waived": words.waiver(finding),
+    }
+    if finding.voided_by:  # the T finding, shown first, says the rest
+        texts = {"why": finding.why, "voided by": ", ".join(finding.voided_by)}
+    yield from ((label, escape(text)) for label, text in texts.items() if text)
 
 
 def _card(finding: Finding, confidence: float) -> list[str]:
     kind = "deciding" if finding.deciding else "advisory"
     lines = ["", f"### {words.STATUS_WORDS[words.weight(finding)]} {escape(words.heading(finding))}", ""]
     lines += [f"- **{label}**: {text}" for label, text in _facts(finding, confidence)]
+    if finding.voided_by:
+        return lines
     if finding.remedies:
         lines += ["- **change**:", *(f"  - {escape(remedy)}" for remedy in finding.remedies)]
     numbers = [f"  - {escape(words.number(item, confidence))}" for item in finding.numbers]

@@ -110,15 +110,22 @@ def _evidence_lines(finding: Finding, confidence: float) -> Iterable[str]:
 
 def _card(finding: Finding, confidence: float, paint: _Paint) -> Iterable[str]:
     status = words.STATUS_WORDS[words.weight(finding)]
-    kind = "deciding" if finding.deciding else "advisory"
     yield ""
     lines = _wrap(words.heading(finding), f"{status} ", 2)
     yield lines[0].replace(status, paint(status, _COLOURS[words.weight(finding)]), 1)
     yield from lines[1:]
     yield from _evidence_lines(finding, confidence)
+    yield from _field("why", words.clean(finding.why))
+    if finding.voided_by:  # the T finding, shown first, says the rest
+        yield from _field("voided by", ", ".join(words.clean(v, 40) for v in finding.voided_by))
+    else:
+        yield from _details(finding)
+
+
+def _details(finding: Finding) -> Iterable[str]:
+    kind = "deciding" if finding.deciding else "advisory"
     if finding.where:
         yield from _field("where", words.clean(finding.where), whole_words=True)
-    yield from _field("why", words.clean(finding.why))
     for label, text in _consequences(finding):
         yield from _field(label, text)
     for position, remedy in enumerate(finding.remedies):
@@ -131,8 +138,6 @@ def _consequences(finding: Finding) -> Iterable[tuple[str, str]]:
         yield "missing", words.clean(finding.missing)
     if finding.voids:
         yield "voids", ", ".join(words.clean(v, 40) for v in finding.voids)
-    if finding.voided_by:
-        yield "voided by", ", ".join(words.clean(v, 40) for v in finding.voided_by)
     waiver = words.waiver(finding)
     if waiver:
         yield "waived", waiver

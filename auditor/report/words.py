@@ -157,9 +157,10 @@ def weight(finding: Finding) -> str:
 
 
 def sort_key(finding: Finding) -> tuple[object, ...]:
-    """Worst first: by how it counts, then deciding, severity, rule and subject."""
+    """Worst first: by how it counts, what voids before what it voids, then deciding, severity, rule and subject."""
     return (
         ORDER.index(weight(finding)),
+        bool(finding.voided_by),
         not finding.deciding,
         _SEVERITIES.index(finding.severity),
         finding.rule,

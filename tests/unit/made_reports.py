@@ -89,6 +89,21 @@ KV = Finding(
     why="The pool is unknown.",
     deciding=True,
     missing="no metrics page",
+)
+CACHED = Finding(
+    rule="T501",
+    status="inconclusive",
+    title="Cached prompts",
+    why="9 of 10 prompt tokens came from the cache.",
+    missing="prompts that the server has not seen",
+    voids=("W112:pass",),
+)
+VOIDED = Finding(
+    rule="W113",
+    status="inconclusive",
+    title="Error rate",
+    why="0 of 200 requests failed.",
+    deciding=True,
     voided_by=("T501",),
 )
 EAGER = Finding(rule="H205", status="warn", title="Kernel capture is off", why="enforce_eager is set.", severity="low")
@@ -124,7 +139,7 @@ REPORT = Report(
     verdict_line="NOT READY: chat-prod misses its TTFT SLO",
     exit_code=1,
     questions=QUESTIONS,
-    findings=(GOOD, EAGER, KV, ABSENT, UNSEEN, WAIVED, TTFT),
+    findings=(GOOD, EAGER, VOIDED, KV, CACHED, ABSENT, UNSEEN, WAIVED, TTFT),
     evidence=EVIDENCE,
     unused_waivers=("M420 (chat.yaml:40:5)",),
     expired_waivers=("H206, expired 2026-01-31",),

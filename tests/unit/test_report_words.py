@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from made_reports import ABSENT, EAGER, GOOD, KV, READY, REPORT, TTFT, UNSEEN, WAIVED
+from made_reports import ABSENT, CACHED, EAGER, GOOD, KV, READY, REPORT, TTFT, UNSEEN, VOIDED, WAIVED
 
 from auditor.evidence import Number
 from auditor.report import words
@@ -80,7 +80,7 @@ def test_a_cell_is_cut_to_its_width():
 def test_worst_come_first():
     low = replace(TTFT, severity="low", rule="W999")
     assert sorted([GOOD, EAGER, KV, ABSENT, low, TTFT], key=words.sort_key) == [TTFT, low, KV, EAGER, GOOD, ABSENT]
-    assert words.shown(REPORT) == [TTFT, KV, EAGER, WAIVED]
+    assert words.shown(REPORT) == [TTFT, KV, CACHED, VOIDED, EAGER, WAIVED]
     assert words.shown(READY) == []
     assert words.skipped(REPORT) == [UNSEEN, ABSENT]
 
@@ -95,5 +95,5 @@ def test_rules_that_miss_the_same_thing_share_a_line():
 
 
 def test_counts_in_one_line():
-    assert words.counts(REPORT.findings) == "1 failed, 1 inconclusive, 1 warned, 1 waived, 1 passed, 2 skipped"
+    assert words.counts(REPORT.findings) == "1 failed, 3 inconclusive, 1 warned, 1 waived, 1 passed, 2 skipped"
     assert words.counts(()) == "no rule was judged"
