@@ -116,7 +116,7 @@ _USE: dict[tuple[Class, str], tuple[float, float, float, float]] = {
 _USE_PLAIN = (0.63, 0.57, 0.47, 0.38)
 _SERVED_PER_LAYER = 0.6e-3
 _LLAMACPP_PREFILL: dict[Class, tuple[float, float, float]] = {
-    "geforce": (0.20, 0.41, 0.75),
+    "geforce": (0.20, 0.41, 0.85),
     "datacentre": (0.15, 0.26, 0.38),
     "hopper": (0.15, 0.26, 0.38),
     "blackwell": (0.15, 0.26, 0.38),
