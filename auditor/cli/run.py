@@ -3,8 +3,7 @@
 import asyncio
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -63,8 +62,9 @@ def _audit(loaded: "Loaded", options: "Options") -> "Report":
 
     show = progress(sys.stderr)
     try:
-        with _terminate_like_ctrl_c():
-            return asyncio.run(_watched(loaded, options, show))
+        return asyncio.run(_watched(loaded, options, show))
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
     finally:
         show.close()
 
@@ -73,6 +73,7 @@ async def _watched(loaded: "Loaded", options: "Options", show: "Lines | Bars") -
     from auditor.cli.progress import beat
     from auditor.run import audit
 
+    _terminate_like_ctrl_c()
     heart = asyncio.create_task(beat(show))
     try:
         return await audit(loaded, options, show)
@@ -82,11 +83,8 @@ async def _watched(loaded: "Loaded", options: "Options", show: "Lines | Bars") -
             await heart
 
 
-@contextmanager
-def _terminate_like_ctrl_c() -> Iterator[None]:
-    """A pipeline that is cancelled sends SIGTERM: treat it as Ctrl-C, so that what was measured is kept."""
-    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+def _terminate_like_ctrl_c() -> None:
+    """A pipeline that is cancelled sends SIGTERM: cancel as Ctrl-C does, so that what was measured is kept."""
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)

@@ -200,6 +200,15 @@ def test_judge_takes_another_profile(pipeline, audit):
     assert pipeline.options.only == ("K",)
 
 
+def test_sigterm_before_anything_was_measured_is_130(pipeline, audit, monkeypatch):
+    async def uninterested(loaded, options, events):
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(5)
+
+    monkeypatch.setattr(sys.modules["auditor.run"], "audit", uninterested)
+    assert audit("run", "x.yaml")[:2] == (130, "")
+
+
 def test_sigterm_ends_like_ctrl_c(pipeline, audit, monkeypatch):
     async def interrupted(loaded, options, events):
         os.kill(os.getpid(), signal.SIGTERM)
