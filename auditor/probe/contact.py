@@ -76,7 +76,24 @@ class Contact:
     profile: Profile
     key: str | None
     client: httpx.AsyncClient
+    context: ssl.SSLContext | None
     wait: float = 20.0
+
+    async def greet(self) -> None:
+        """Connect once, with TLS where it is asked for, before an HTTP client gets to leave a handshake half done.
+
+        Raises PreflightFailed.
+        """
+        parts = urlsplit(self.place.api)
+        port = parts.port or (443 if self.place.secure else 80)
+        try:
+            async with asyncio.timeout(min(10.0, self.wait)):
+                _, writer = await asyncio.open_connection(parts.hostname, port, ssl=self.context)
+                writer.close()
+        except TimeoutError:
+            raise PreflightFailed(await self._no_connection()) from None
+        except OSError as error:
+            raise PreflightFailed(await self._no_answer(error)) from None
 
     async def get(self, path: str) -> Reply:
         """GET a path of the server (or a whole URL). Raises PreflightFailed where there is no answer."""
@@ -84,7 +101,7 @@ class Contact:
         try:
             async with asyncio.timeout(self.wait):
                 return await self._get(url)
-        except TimeoutError:
+        except (TimeoutError, httpx.ReadTimeout):
             where = f"GET {urlsplit(url).path or '/'} at {self.place.host}"
             raise PreflightFailed(
                 f"endpoint.url: {where} was not answered within {self.wait:g} s; "
@@ -104,6 +121,13 @@ class Contact:
         headers = headers_for(self.profile, url, self.key)
         status, answered, text = await get_text(self.client, url, headers)
         return Reply(status=status, headers=answered, text=text, json=_json(text))
+
+    async def _no_connection(self) -> str:
+        """One line for a connection that took too long; a plain server may wait for ever for the end of a TLS hello."""
+        host = self.place.host
+        if self.place.secure and await _speaks_http(self.place.api):
+            return f"endpoint.url: {host} does not speak TLS; write http:// instead of https://"
+        return f"endpoint.url: no connection to {host} in time; check the address, the firewall and the network"
 
     async def _no_answer(self, error: Exception) -> str:
         """One line for a GET that brought no HTTP answer."""
@@ -131,21 +155,21 @@ class Contact:
     async def _no_http(self, error: Exception, text: str) -> str:
         host = self.place.host
         if isinstance(error, httpx.ConnectTimeout):
-            return f"endpoint.url: no connection to {host}; check the address, the firewall and the network"
-        if isinstance(error, httpx.ConnectError):
+            return await self._no_connection()
+        if isinstance(error, httpx.ConnectError) or not isinstance(error, httpx.HTTPError):
             return f"endpoint.url: no connection to {host} ({clip(text, 120)}); check the address and the network"
         if not self.place.secure and await _speaks_tls(self.place.api):
             return f"endpoint.url: {host} speaks TLS; write https:// instead of http://"
         if isinstance(error, httpx.RemoteProtocolError) and "without sending" not in text:
-            return f"endpoint.url: {host} does not speak HTTP ({clip(text, 120)}); correct the address"
+            return f"endpoint.url: {host} does not speak HTTP; correct the address"
         return f"endpoint.url: {host} closed the connection without an answer; is this an HTTP server?"
 
 
 def connect(place: Place, profile: Profile, key: str | None, wait: float = 20.0) -> Contact:
     """A client for `place`; close it (`contact.client.aclose()`)."""
-    context: ssl.SSLContext | bool = False
-    if profile.endpoint.verify_tls:
-        context = ssl.create_default_context()  # honours SSL_CERT_FILE, as the load does
+    context = ssl.create_default_context()  # honours SSL_CERT_FILE, as the load does
+    if not profile.endpoint.verify_tls:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     client = httpx.AsyncClient(
         verify=context,
         trust_env=False,
@@ -153,7 +177,7 @@ def connect(place: Place, profile: Profile, key: str | None, wait: float = 20.0)
         timeout=httpx.Timeout(wait, connect=min(10.0, wait)),
         headers={"accept": "application/json, */*", "accept-encoding": "identity", "user-agent": "serving-audit"},
     )
-    return Contact(place, profile, key, client, wait)
+    return Contact(place, profile, key, client, context if place.secure else None, wait)
 
 
 def check_answer(reply: Reply, path: str, place: Place, profile: Profile, key: str | None) -> None:
@@ -253,3 +277,17 @@ async def _speaks_tls(url: str) -> bool:
     except (OSError, TimeoutError):
         return False
     return True
+
+
+async def _speaks_http(url: str) -> bool:
+    """Whether plain HTTP is answered where TLS was not."""
+    parts = urlsplit(url)
+    try:
+        async with asyncio.timeout(3.0):
+            reader, writer = await asyncio.open_connection(parts.hostname, parts.port or 443)
+            writer.write(b"GET / HTTP/1.0\r\n\r\n")
+            start = await reader.read(5)
+            writer.close()
+    except (OSError, TimeoutError):
+        return False
+    return start == b"HTTP/"

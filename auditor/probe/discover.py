@@ -51,6 +51,7 @@ async def _discover(profile: Profile, key: str | None, deadlines: Deadlines, wai
     place = place_of(profile.endpoint.url)
     contact = connect(place, profile, key, wait)
     try:
+        await contact.greet()
         replies = {"/v1/models": await _models(contact)}
         pages, warnings = await _pages(contact, replies)
         flavour, source = _recognise(profile, replies)

@@ -140,6 +140,8 @@ async def _lengths(talk: _Talk, sample: Sample, answers: Answers) -> None:
                 "endpoint: neither max_tokens nor max_completion_tokens limits the reply; "
                 "a load of known length cannot be made: look at what the gateway drops from requests"
             )
+    if talk.target.force != "min_tokens":
+        answers.min_tokens = False
     for force in ("min_tokens", "ignore_eos"):
         if talk.target.force == force:
             obeyed = sample.good and (sample.output_tokens or 0) >= _TOKENS

@@ -6,6 +6,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 Answer = bytes | None | Callable[["Asked"], "bytes | None"]
@@ -104,6 +105,8 @@ async def serving(answers: Mapping[str, Answer], tls: ssl.SSLContext | None = No
                 await writer.drain()
         except (ConnectionError, ssl.SSLError):
             pass
+        except asyncio.CancelledError:
+            pass  # the test is over
         finally:
             writer.close()
 
@@ -140,7 +143,7 @@ async def _listening(
 async def _read(reader: asyncio.StreamReader) -> Asked | None:
     try:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-    except asyncio.IncompleteReadError:
+    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
         return None
     first, *lines = head.strip().split("\r\n")
     method, path, _ = first.split(" ")
@@ -148,3 +151,13 @@ async def _read(reader: asyncio.StreamReader) -> Asked | None:
     size = int(headers.get("content-length", 0))
     body = json.loads(await reader.readexactly(size)) if size else None
     return Asked(method, path, headers, body)
+
+
+PEM = Path(__file__).with_name("loopback.pem")
+
+
+def tls_context() -> ssl.SSLContext:
+    """TLS with a self-signed certificate for 127.0.0.1."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(PEM)
+    return context
