@@ -1,0 +1,112 @@
+"""Accelerators by every name people and nvidia-smi write, with figures from their data sheets."""
+
+import pytest
+
+from auditor.catalog import accelerators
+from auditor.errors import UsageError
+
+NAMES = [
+    ("h100", "h100-sxm"),
+    ("H100 SXM5", "h100-sxm"),
+    ("h100-80gb", "h100-sxm"),
+    ("NVIDIA H100 80GB HBM3", "h100-sxm"),
+    ("NVIDIA H100 PCIe", "h100-pcie"),
+    ("H200-141G", "h200-sxm"),
+    ("rtx4090", "rtx-4090"),
+    ("NVIDIA GeForce RTX 4090", "rtx-4090"),
+    ("4090", "rtx-4090"),
+    ("A100 80GB", "a100-sxm-80"),
+    ("NVIDIA A100-SXM4-40GB", "a100-sxm-40"),
+    ("NVIDIA A100 80GB PCIe", "a100-pcie-80"),
+    ("V100-32G", "v100-sxm2-32"),
+    ("GB10-128G", "gb10"),
+    ("DGX Spark", "gb10"),
+    ("L40", "l40"),
+    ("NVIDIA L40S", "l40s"),
+    ("A6000", "rtx-a6000"),
+    ("RTX A5000-24G", "rtx-a5000"),
+    ("RX7900XTX-24G", "rx-7900-xtx"),
+    ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtx-pro-6000-bw"),
+    ("AMD Instinct MI300X OAM", "mi300x"),
+    ("Intel Gaudi 3", "gaudi3"),
+    ("M5 Max 128GB", "apple-m5-max-128gb"),
+    ("apple-m1-max-64gb", "apple-m1-max-64gb"),
+]
+
+
+@pytest.mark.parametrize(("written", "key"), NAMES)
+def test_names_are_forgiven(written, key):
+    assert accelerators.find(written).key == key
+
+
+AMBIGUOUS = [
+    ("a100", "a100-sxm-40, a100-sxm-80"),
+    ("v100", "v100-sxm2-16, v100-sxm2-32"),
+    ("RTX 3060", "rtx-3060-8, rtx-3060-12"),
+    ("M5 Max", "apple-m5-max-48gb, apple-m5-max-64gb, apple-m5-max-128gb"),
+]
+
+
+@pytest.mark.parametrize(("written", "choices"), AMBIGUOUS)
+def test_ambiguity_is_refused_with_the_choices(written, choices):
+    with pytest.raises(UsageError, match="is ambiguous, say which") as caught:
+        accelerators.find(written)
+    assert choices in str(caught.value)
+
+
+def test_the_unknown_is_refused_with_neighbours():
+    with pytest.raises(UsageError, match=r"unknown accelerator 'h1000', did you mean h100-sxm"):
+        accelerators.find("h1000")
+    for nothing in ("", "NVIDIA", "16G"):
+        with pytest.raises(UsageError, match="unknown accelerator"):
+            accelerators.find(nothing)
+
+
+SHEETS = [  # key, GB/s, TFLOP/s dense by dtype, GiB
+    ("v100-sxm2-32", 900, {"fp16": 125}, 32),
+    ("t4", 320, {"fp16": 65}, 16),
+    ("a100-sxm-80", 2039, {"bf16": 312, "int8": 624}, 80),
+    ("l4", 300, {"bf16": 121, "fp8": 242}, 24),
+    ("l40s", 864, {"bf16": 362, "fp8": 733}, 48),
+    ("h100-sxm", 3350, {"bf16": 989, "fp8": 1979}, 80),
+    ("h200-sxm", 4800, {"bf16": 989, "fp8": 1979}, 141),
+    ("b200-sxm", 7700, {"bf16": 2250, "fp8": 4500, "fp4": 9000}, 180),
+    ("gb200", 8000, {"bf16": 2500, "fp4": 10000}, 186),
+    ("rtx-3090", 936, {"bf16": 71}, 24),
+    ("rtx-4090", 1008, {"bf16": 165, "fp8": 330}, 24),
+    ("rtx-5090", 1792, {"bf16": 209.5}, 32),
+    ("mi250x", 1638.5, {"bf16": 191.5}, 64),
+    ("mi300x", 5300, {"bf16": 1307, "fp8": 2615}, 192),
+    ("mi355x", 8000, {"bf16": 2517}, 288),
+    ("gaudi2", 2460, {"bf16": 432}, 96),
+    ("gb10", 273, {"fp4": 500}, 128),
+    ("apple-m5-max-128gb", 614, {"fp16": 70}, 128),
+]
+
+
+@pytest.mark.parametrize(("key", "bandwidth", "tflops", "memory"), SHEETS)
+def test_data_sheets(key, bandwidth, tflops, memory):
+    device = accelerators.find(key)
+    assert device.bandwidth == pytest.approx(bandwidth * 1e9)
+    assert {dtype: device.flops[dtype] / 1e12 for dtype in tflops} == pytest.approx(tflops)
+    assert device.memory_bytes == memory << 30
+
+
+def test_every_entry_is_sane():
+    assert len(accelerators.names()) == len(set(accelerators.names())) == len(accelerators.devices()) > 120
+    for device in accelerators.devices():
+        assert accelerators.find(device.key) is device
+        assert device.confidence in {"A", "B", "C"}
+        assert device.sources
+        assert device.usable_bytes is None or 0.85 * device.memory_bytes < device.usable_bytes <= device.memory_bytes
+        assert 50e9 < device.bandwidth < 20e12
+        assert all(1e12 < rate < 20e15 for rate in device.flops.values())
+        rates = device.flops
+        # Halving the width never slows the units.
+        assert rates.get("fp8", 1e30) >= rates.get("bf16", 0)
+        assert rates.get("fp4", 1e30) >= rates.get("fp8", 0)
+
+
+def test_projections_are_marked():
+    assert accelerators.find("apple-m5-max-128gb").confidence == "C"
+    assert accelerators.find("h100").confidence == "A"
