@@ -197,7 +197,7 @@ def render(report: Report) -> str:
     confidence = report.evidence.profile.probe.confidence
     lines = [f"# {escape(report.verdict_line)}", ""]
     if report.interrupted:
-        lines += [f"Interrupted: {escape(report.interrupted)}", ""]
+        lines += [f"Stopped early: {escape(report.interrupted)}", ""]
     lines += [*_questions(report), "", f"{words.counts(report.findings)}."]
     lines += _waivers(report)
     for finding in words.shown(report):

@@ -71,7 +71,7 @@ def _verdict(report: Report, paint: _Paint) -> Iterable[str]:
     yield from lines[1:]
     yield from _wrap(_context(report), "  ", 2)
     if report.interrupted:
-        yield from _wrap(words.clean(report.interrupted), "  interrupted: ", 4)
+        yield from _wrap(words.clean(report.interrupted), "  stopped early: ", 4)
 
 
 def _question(result: QuestionResult, title_width: int, paint: _Paint) -> Iterable[str]:

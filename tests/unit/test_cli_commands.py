@@ -220,7 +220,7 @@ def test_sigterm_ends_like_ctrl_c(pipeline, audit, monkeypatch):
     monkeypatch.setattr(sys.modules["auditor.run"], "audit", interrupted)
     code, out, _ = audit("run", "x.yaml")
     assert code == 130
-    assert "interrupted: stopped after 3 requests" in out
+    assert "stopped early: stopped after 3 requests" in out
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
