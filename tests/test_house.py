@@ -94,11 +94,11 @@ def _public(path):
 
 
 def test_every_module_and_public_function_says_what_it_is():
-    """In checks the page of a rule says what its function does."""
+    """The page of a rule says what its function does."""
     written = [path for path in SOURCES if path.read_text(encoding="utf-8").strip()]
     bare = [_name(path) for path in written if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))]
-    core = [path for path in written if ROOT / "auditor" in path.parents]
-    bare += [f"{_name(path)}:{node.name}" for path in core for node in _public(path) if not ast.get_docstring(node)]
+    silent = [(path, node) for path in written for node in _public(path) if not ast.get_docstring(node)]
+    bare += [f"{_name(path)}:{node.name}" for path, node in silent if not re.match(r"[a-z]\d{3}_", node.name)]
     assert not bare
 
 
