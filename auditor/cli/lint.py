@@ -18,12 +18,13 @@ def command(profile: ProfileName) -> None:
     Problems go to stderr as file:line:column, all at once, and exit 2.
     """
     from auditor.loading import load_monitoring, load_profile
+    from auditor.loading.profile import shown
 
     loaded = load_profile(profile)
     files = load_monitoring(loaded)
     for line in (*loaded.warnings, *_unresolved(loaded), *_conflicts(loaded)):
         typer.echo(f"warning: {line}", err=True)
-    typer.echo(f"{loaded.path}: ok: {_summary(loaded, len(files))}", err=True)
+    typer.echo(f"{shown(loaded.path)}: ok: {_summary(loaded, len(files))}", err=True)
 
 
 def _unresolved(loaded: "Loaded") -> list[str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from auditor.errors import Problem
 from auditor.loading.files import FileError, TextFile, read_text
 from auditor.loading.problems import Problems
-from auditor.loading.profile import Loaded
+from auditor.loading.profile import Loaded, shown
 from auditor.yamlmarks import load
 
 __all__ = ["load_monitoring"]
@@ -16,7 +16,7 @@ def load_monitoring(loaded: Loaded) -> tuple[TextFile, ...]:
 
     Raises ProfileError, with the profile's line, for each pattern without a file and each file that cannot be read.
     """
-    problems = Problems(str(loaded.path), load(loaded.text))
+    problems = Problems(shown(loaded.path), load(loaded.text))
     files: list[TextFile] = []
     for kind, patterns in (
         ("dashboard", loaded.profile.monitoring.dashboards),

@@ -7,9 +7,11 @@ from auditor.errors import Problem, ProfileError
 from auditor.evidence import Location
 from auditor.yamlmarks import Mark, Marked
 
-__all__ = ["Path", "Problems", "did_you_mean", "dotted"]
+__all__ = ["Path", "Problems", "did_you_mean", "dotted", "one_line"]
 
 Path = tuple[str | int, ...]
+
+MAX_LENGTH = 500
 
 
 def dotted(path: Path) -> str:
@@ -22,6 +24,12 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     words = {name.lower(): name for name in known}
     near = difflib.get_close_matches(word.lower(), words, 1, 0.6)
     return f", did you mean '{words[near[0]]}'" if near else ""
+
+
+def one_line(message: str) -> str:
+    """A message without what would break or hide the line: the user's own keys may hold anything."""
+    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)
+    return text if len(text) <= MAX_LENGTH else f"{text[:MAX_LENGTH]} ..."
 
 
 class Problems:
@@ -55,7 +63,7 @@ class Problems:
             self._append(self.marked.place(path[:-1]), f"the key '{path[-1]}' is missing{place}")
 
     def _append(self, mark: Mark, message: str) -> None:
-        self.found.append(Problem(self.file, mark.line, mark.column, message))
+        self.found.append(Problem(self.file, mark.line, mark.column, one_line(message)))
 
     def is_blamed(self, path: Path) -> bool:
         """Whether this value, a part of it or what it is a part of has a problem."""

@@ -11,12 +11,12 @@ from auditor.evidence import Location
 from auditor.loading import rules, traffic
 from auditor.loading.build import build
 from auditor.loading.files import FileError, read_text
-from auditor.loading.problems import Problems, did_you_mean, dotted
+from auditor.loading.problems import Problems, did_you_mean, dotted, one_line
 from auditor.profile import Profile
 from auditor.redact import find_secrets, is_secret_name
 from auditor.yamlmarks import Marked, YamlError, load
 
-__all__ = ["NEWEST_VERSION", "Loaded", "find_profile", "load_profile", "parse_profile", "shipped_profiles"]
+__all__ = ["NEWEST_VERSION", "Loaded", "find_profile", "load_profile", "parse_profile", "shipped_profiles", "shown"]
 
 NEWEST_VERSION = 1
 """The newest profile `version` that this program understands."""
@@ -51,14 +51,14 @@ def load_profile(source: str | Path, environ: Mapping[str, str] | None = None) -
     try:
         text = read_text(path)
     except FileError as error:
-        raise ProfileError((Problem(str(path), error.line, error.column, str(error)),)) from None
+        raise ProfileError((Problem(shown(path), error.line, error.column, str(error)),)) from None
     return parse_profile(text, path, os.environ if environ is None else environ)
 
 
 def parse_profile(text: str, path: Path, environ: Mapping[str, str]) -> Loaded:
     """Read the text of a profile; other files are found relative to the folder of `path`."""
-    marked = _marked(text, str(path))
-    problems = Problems(str(path), marked)
+    marked = _marked(text, shown(path))
+    problems = Problems(shown(path), marked)
     _refuse_newer(marked.value, problems)
     profile = build(marked.value, problems)
     launch = _launch(profile, problems)
@@ -94,23 +94,29 @@ def shipped_profiles() -> dict[str, Path]:
 
 def find_profile(source: str | Path) -> Path:
     """The file that `source` names: an existing path, else a shipped profile. Raises UsageError."""
-    path = Path(source)
-    if path.exists():
+    path, shipped = Path(source), shipped_profiles()
+    if path.exists() and not (path.is_dir() and str(source) in shipped):
         return path
-    shipped = shipped_profiles()
     if str(source) in shipped:
         return shipped[str(source)]
     near = did_you_mean(str(source), shipped)
     raise UsageError(f"{source}: there is no such profile{near} (shipped: {', '.join(shipped) or 'none'})")
 
 
+def shown(path: Path) -> str:
+    """A path as messages and reports name it: relative where it lies below the current folder."""
+    try:
+        return path.relative_to(Path.cwd()).as_posix()
+    except (ValueError, OSError):
+        return path.as_posix()
+
+
 def _marked(text: str, file: str) -> Marked:
     try:
         return load(text)
     except YamlError as error:
-        raise ProfileError(
-            tuple(Problem(file, mark.line, mark.column, note) for mark, note in error.problems)
-        ) from None
+        found = (Problem(file, mark.line, mark.column, one_line(note)) for mark, note in error.problems)
+        raise ProfileError(tuple(found)) from None
 
 
 def _refuse_newer(data: object, problems: Problems) -> None:

@@ -114,6 +114,9 @@ def test_an_empty_section_is_a_section_of_defaults(write):
     [
         ("sloo: {}", ["4:1: unknown key 'sloo', did you mean 'slo'"]),
         ("zzz: 1", ["4:1: unknown key 'zzz'"]),
+        ('"z\\n\\e[1m": 1', ["4:1: unknown key 'z\\n\\x1b[1m'"]),
+        (f"{'z' * 900}: 1", [f"4:1: unknown key '{'z' * 487} ..."]),
+        ('"a\\n": 1\n"a\\n": 2', ["5:1: duplicate key 'a\\n', first at 4:1"]),
         ("slo: {tfft: {p95: 1s}}", ["4:7: unknown key 'tfft' in slo, did you mean 'ttft'"]),
         (
             "slo: {ttft: {p95: 1500}}",
@@ -520,6 +523,17 @@ def test_a_shipped_profile_is_found_by_its_name_and_a_file_wins(tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     Path("embedded").write_text("x")
     assert find_profile("embedded") == Path("embedded")
+    Path("embedded").unlink()
+    Path("embedded").mkdir()
+    assert find_profile("embedded") == shipped_profiles()["embedded"]
+
+
+def test_places_are_relative_where_the_file_lies_below_the_current_folder(write, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = write(HEAD)
+    assert load_profile(path, {}).lines["name"].file == "p.yaml"
+    monkeypatch.chdir(tmp_path.parent.parent)
+    assert load_profile(path, {}).lines["name"].file == f"{tmp_path.parent.name}/{tmp_path.name}/p.yaml"
 
 
 def test_a_wheel_ships_its_profiles_beside_the_code(tmp_path, monkeypatch):
