@@ -62,6 +62,7 @@ _WEIGHTS = (
     (r"nvfp4|modelopt_fp4|fp4$", 4.5),
     (r"mxfp8", 8.25),
     (r"w4a8|w4afp8|awq|gptq|int4|w4a16|marlin|autoround|auto-round", 4.156),
+    (r"8bit", 8.0),
     (r"bitsandbytes|bnb|nf4", 4.5),
     (r"fp8|w8a8|int8|modelopt|w8a16|deepspeedfp|compressed-tensors", 8.0),
 )

@@ -266,6 +266,8 @@ def test_quantization_none_is_none():
         ("q4_k_m", 4.89),
         ("iq2_xxs", 2.38),
         ("bitsandbytes", 4.5),
+        ("bnb-4bit", 4.5),
+        ("bnb-8bit", 8.0),
         ("w8a8_int8", 8.0),
         ("q9_z", None),
         ("zip", None),
