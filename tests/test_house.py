@@ -7,6 +7,7 @@ import re
 import statistics
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import auditor
 from auditor import errors
 from auditor.cli.app import COMMANDS
 from auditor.cli.exits import EXITS
+from auditor.evidence import Evidence
 from auditor.loading import load_profile
 
 ROOT = Path(__file__).parents[1]
@@ -229,3 +231,23 @@ def test_the_readme_s_profile_is_a_valid_one(tmp_path):
     loaded = load_profile(path)
     assert loaded.profile.traffic.target_concurrency == 64
     assert loaded.profile.slo.ttft == {"p95": 1.5}
+
+
+def test_the_readme_s_own_check_runs():
+    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    names = {}
+    exec(compile(code, "README.md", "exec"), names)
+    (rule,) = names["CHECK"].rules
+    profile = load_profile("embedded").profile
+    (skip,) = rule.judge(Evidence(profile=profile, today="2026-11-29"))
+    dear = replace(profile, deployment=replace(profile.deployment, price_per_hour=7.5))
+    (fail,) = rule.judge(Evidence(profile=dear, today="2026-11-29"))
+    assert (skip.status, fail.status, fail.why) == ("skip", "fail", "7.5 per hour")
+
+
+def test_the_gate_runs_the_readme_s_test_command():
+    gate = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert "```sh\npytest\n```" in README
+    assert "\ncoverage run -m pytest\n" in gate
+    assert subprocess.run(["bash", "-n", ROOT / ".ci" / "run"], check=False).returncode == 0
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
