@@ -1,0 +1,494 @@
+"""Question K on hand-made evidence.
+
+Llama-3.1-8B keeps 2 x 8 heads x 128 x 2 bytes x 32 layers = 131,072 bytes a token; a block of 16 tokens is 2 MiB.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from auditor.evidence import Conflict, Evidence, Finding
+from auditor.measurement import Sample, Snapshot
+from auditor.profile import Deployment, Lengths, SharedPrefix, Slo, Traffic, TrafficClass
+from auditor.testing import (
+    H100,
+    LLAMA_8B,
+    make_evidence,
+    make_measurement,
+    make_sample,
+    make_served,
+    make_settings,
+    run_check,
+    with_slo,
+)
+from auditor.theory.kv.geometry import Layers
+from checks.kv_capacity import CHECK
+
+
+def judge(rule: str, evidence: Evidence) -> list[Finding]:
+    return list(run_check(CHECK, evidence, rule))
+
+
+def only(rule: str, evidence: Evidence) -> Finding:
+    (finding,) = judge(rule, evidence)
+    return finding
+
+
+def p95(evidence: Evidence) -> Finding:
+    return next(f for f in judge("K302", evidence) if f.subject == "p95")
+
+
+def declared(evidence: Evidence, **profile: object) -> Evidence:
+    return replace(evidence, profile=replace(evidence.profile, **profile))  # type: ignore[arg-type]
+
+
+def fixed(target: int = 64, prompt: int = 1500, output: int = 500, **rest: object) -> Traffic:
+    """Every request has these lengths: 2,000 tokens = 125 blocks of 16."""
+    only_class = TrafficClass(
+        name="chat",
+        prompt_tokens=Lengths(p50=prompt),
+        output_tokens=Lengths(p50=output),
+        **rest,  # type: ignore[arg-type]
+    )
+    return Traffic(target_concurrency=target, classes=(only_class,))
+
+
+def pool(blocks: int, **traffic: object) -> Evidence:
+    """A served pool of so many blocks of 16 tokens under fixed lengths."""
+    served = make_served(kv_blocks=blocks, kv_tokens=blocks * 16)
+    return declared(replace(make_evidence(), served=served), traffic=fixed(**traffic))  # type: ignore[arg-type]
+
+
+def under_load(samples: list[Sample] | None = None, **rest: object) -> Evidence:
+    return with_slo(make_evidence(), make_measurement(samples, **rest))
+
+
+# -------------------------------------------------------------------------------------------------------------- weights
+
+
+def computed(**changes: object) -> Evidence:
+    """Evidence without what the engine serves, so that memory is computed."""
+    return replace(make_evidence(), served=None, measurements=(), **changes)  # type: ignore[arg-type]
+
+
+def test_an_engine_that_serves_a_pool_has_room_for_its_weights():
+    assert only("K301", make_evidence()).status == "pass"
+
+
+def test_weights_that_fit_leave_room_for_the_cache():
+    """0.92 x 79.2 GiB = 72.9 GiB; 8.03e9 parameters at 2 bytes are 15.0 GiB."""
+    finding = only("K301", computed())
+    assert (finding.status, finding.deciding) == ("pass", True)
+    assert "72.9 GiB of memory less 15.0 GiB of weights" in finding.why
+
+
+def test_weights_larger_than_the_memory_fail_and_name_levers():
+    """16 GiB of memory x 0.92 = 14.7 GiB < 15.0 GiB; in fp8 (embeddings and head stay at 16 bit) they are 8.5 GiB."""
+    small = replace(H100, memory_bytes=16 * 2**30, usable_bytes=16 * 2**30)
+    finding = only("K301", computed(device=small))
+    assert finding.status == "fail"
+    assert any(r.startswith("--quantization fp8 leaves") for r in finding.remedies)
+
+
+def test_weights_that_may_not_fit_are_inconclusive():
+    """17.3 GiB x 0.92 = 15.9 GiB: 0.9 GiB beside the weights, about what the engine itself takes."""
+    tight = replace(H100, memory_bytes=int(17.3 * 2**30), usable_bytes=int(17.3 * 2**30))
+    finding = only("K301", computed(device=tight))
+    assert finding.status == "inconclusive"
+    assert "reports at start-up" in (finding.missing or "")
+
+
+def test_weights_are_not_judged_without_hardware():
+    finding = only("K301", computed(device=None, device_error="unknown accelerator 'h1000'"))
+    assert (finding.status, finding.deciding) == ("skip", True)
+    assert "h1000" in (finding.missing or "")
+
+
+# ----------------------------------------------------------------------------------------------------------------- fit
+
+
+@pytest.mark.parametrize(("blocks", "status"), [(8001, "pass"), (7900, "fail")])
+def test_the_served_pool_decides_at_p95(blocks, status):
+    """64 requests of 125 blocks need 8,000; vLLM keeps one block back."""
+    finding = p95(pool(blocks))
+    assert (finding.status, finding.deciding) == (status, True)
+    assert finding.measured is not None
+    assert finding.measured.provenance == "served"
+    assert finding.measured.value == pytest.approx(blocks / 125)
+
+
+def test_a_pool_that_fails_says_what_would_carry_the_target():
+    """7,900 blocks carry 63 of 64; two replicas do; fp8 KV doubles what 72.9 - 15.0 - 0.8 GiB hold."""
+    text = " ".join(p95(pool(7900)).remedies)
+    assert "2 such replicas carry the target; one carries 63" in text
+    assert "--kv-cache-dtype fp8 makes a pool of 936" in text
+
+
+def test_replicas_share_the_target():
+    evidence = declared(pool(4001), deployment=Deployment(replicas=2))
+    finding = p95(evidence)
+    assert finding.required is not None
+    assert finding.required.value == 32
+    assert finding.status == "pass"
+
+
+def test_data_parallel_ranks_have_a_pool_each():
+    evidence = replace(pool(4001), settings=make_settings(data_parallel=2, devices=2))
+    assert p95(evidence).status == "pass"
+    assert p95(pool(4001)).status == "fail"
+
+
+def test_longer_requests_than_p95_are_advisory():
+    lengths = TrafficClass(
+        name="chat", prompt_tokens=Lengths(p50=100, p95=1500, max=30000), output_tokens=Lengths(p50=100, p95=500)
+    )
+    evidence = declared(pool(8001), traffic=Traffic(target_concurrency=64, classes=(lengths,)))
+    found = {f.subject: (f.status, f.deciding) for f in judge("K302", evidence)}
+    assert found["p95"] == ("pass", True)
+    assert found["max"] == ("warn", False)
+    assert found["p50"] == ("pass", False)
+    assert found["mix"][1] is False
+
+
+def test_requests_never_hold_more_than_the_context():
+    """30,500 tokens asked, 2,000 allowed: 125 blocks each."""
+    served = make_served(kv_blocks=8001, kv_tokens=8001 * 16, max_model_len=2000)
+    evidence = declared(replace(make_evidence(), served=served), traffic=fixed(prompt=30000))
+    assert p95(evidence).status == "pass"
+
+
+def test_a_shared_prefix_is_kept_once_where_the_engine_caches_prefixes():
+    """1,000 of 2,000 tokens shared: 63 blocks each, 4,032 for 64, and 1,000 tokens once: 63 blocks more."""
+    shared = {"shared_prefix": SharedPrefix(tokens=1000)}
+    assert p95(pool(4200, **shared)).status == "pass"
+    off = replace(pool(4200, **shared), served=make_served(kv_blocks=4200, kv_tokens=67200, prefix_caching=False))
+    assert p95(off).status == "fail"
+
+
+def test_the_computed_pool_decides_only_outside_its_band():
+    """The H100 leaves about 57 GiB, 468,000 tokens: 234 requests of 2,000."""
+    evidence = computed()
+    for target, status in ((200, "pass"), (400, "fail"), (234, "inconclusive")):
+        finding = p95(declared(evidence, traffic=fixed(target=target)))
+        assert finding.status == status, target
+        assert finding.measured is not None
+        assert finding.measured.provenance == "computed"
+        assert (finding.measured.low or 0) < (finding.measured.high or 0)
+
+
+def test_a_served_pool_needs_no_model():
+    """100 pages of 16 tokens hold 0.8 requests of 2,000 tokens each."""
+    bare = replace(pool(100), geometry=None, device=None, settings=None)
+    finding = p95(bare)
+    assert finding.status == "fail"
+    assert finding.measured is not None
+    assert finding.measured.value == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize("lacks", ["target", "pool"])
+def test_without_target_or_pool_the_fit_is_open(lacks):
+    evidence = declared(make_evidence(), traffic=Traffic()) if lacks == "target" else computed(geometry=None)
+    finding = only("K302", evidence)
+    assert (finding.status, finding.deciding) == ("skip", True)
+
+
+def test_classes_weigh_by_how_long_they_stay():
+    """Half the requests stay 1 s (1,000 tokens, 63 blocks), half 3 s (3,000 tokens, 188): in flight 1 to 3.
+    8,000 blocks: 1 / (0.25 x 63 / 8000 + 0.75 x 188 / 8000) = 51 requests."""
+    both = [
+        TrafficClass(name=n, share=0.5, prompt_tokens=Lengths(p50=p), output_tokens=Lengths(p50=o))
+        for n, p, o in (("short", 900, 100), ("long", 2700, 300))
+    ]
+    evidence = declared(pool(8000), traffic=Traffic(target_concurrency=50, classes=tuple(both)))
+    finding = p95(replace(evidence, measurements=()))
+    assert finding.measured is not None
+    assert finding.measured.value == pytest.approx(8000 / (0.25 * 63 + 0.75 * 188), rel=0.01)
+
+
+# -------------------------------------------------------------------------------------------------------- batch limits
+
+
+def limits(target: int = 64, **served: object) -> Finding:
+    evidence = replace(make_evidence(), served=make_served(**served))
+    return only("K303", declared(evidence, traffic=fixed(target=target)))
+
+
+def test_batch_limits_carry_the_target():
+    assert limits(max_num_seqs=64).status == "pass"
+
+
+def test_a_lower_batch_limit_makes_requests_wait():
+    finding = limits(max_num_seqs=32)
+    assert (finding.status, finding.deciding) == ("fail", True)
+    assert "--max-num-seqs to 64" in finding.remedies[0]
+
+
+def test_a_queue_limit_below_the_rest_refuses_them():
+    assert "beyond 42 they are refused" in limits(max_num_seqs=32, queue_limit=10).why
+
+
+def test_declared_limits_count_where_none_is_served():
+    finding = limits(target=300)
+    assert finding.status == "fail"
+    assert finding.measured is not None
+    assert finding.measured.provenance == "declared"
+
+
+def test_slots_of_llamacpp_are_its_batch_limit():
+    settings = make_settings(engine="llamacpp", slots=4, max_num_seqs=None, max_num_batched_tokens=2048)
+    evidence = replace(
+        make_evidence(), settings=settings, served=make_served(engine="llamacpp"), flags={"slots": "-np"}
+    )
+    finding = only("K303", evidence)
+    assert finding.status == "fail"
+    assert "-np to 16" in finding.remedies[0]
+
+
+@pytest.mark.parametrize(("running", "status"), [(16.0, "pass"), (9.0, "inconclusive")])
+def test_unknown_limits_are_judged_by_what_ran_at_once(running, status):
+    evidence = under_load(gauges={"running": running, "waiting": 0.0})
+    bare = replace(evidence, settings=None, served=make_served(engine="generic"))
+    assert only("K303", bare).status == status
+
+
+def test_unknown_limits_without_a_gauge_are_skipped():
+    evidence = under_load(gauges={}, counters={})
+    finding = only("K303", replace(evidence, settings=None, served=make_served(engine="generic")))
+    assert (finding.status, finding.deciding) == ("skip", True)
+
+
+# ---------------------------------------------------------------------------------------------------------- preemption
+
+
+@pytest.mark.parametrize(("moved", "status"), [(0.0, "pass"), (1.0, "warn"), (14.0, "fail")])
+def test_preemptions_are_counted_over_the_load(moved, status):
+    """Of 200 requests: 1 % is 2."""
+    finding = only("K304", under_load(counters={"preemptions": moved}))
+    assert (finding.status, finding.deciding) == (status, True)
+    assert finding.measured is not None
+    assert finding.measured.value == moved
+
+
+def test_without_counters_preemption_is_left_to_the_clients_signature():
+    finding = only("K304", under_load(gauges={}, counters={}))
+    assert (finding.status, finding.deciding) == ("skip", False)
+
+
+def test_sglang_shows_no_counter_before_its_first_retraction():
+    evidence = under_load(counters={"requests": 200.0})
+    sglang = replace(evidence, served=make_served(engine="sglang"))
+    assert only("K304", sglang).status == "pass"
+    assert only("K304", evidence).status == "skip"
+
+
+def test_a_counter_that_appears_during_the_load_started_at_zero():
+    snapshots = (
+        Snapshot(at=0, phase="before", values={"requests": 5.0}),
+        Snapshot(at=9, phase="after", values={"requests": 205.0, "preemptions": 3.0}),
+    )
+    finding = only("K304", under_load(snapshots=snapshots))
+    assert finding.status == "fail"
+    assert finding.measured is not None
+    assert finding.measured.value == 3.0
+
+
+def test_relief_names_the_batch_size_that_the_pool_carries():
+    """1,000 blocks carry 8 requests of 125 blocks."""
+    served = make_served(kv_blocks=1000, kv_tokens=16000)
+    evidence = replace(under_load(counters={"preemptions": 50.0}), served=served)
+    finding = only("K304", declared(evidence, traffic=fixed(target=16)))
+    assert finding.remedies[0] == "--max-num-seqs 8: wait at the door instead of losing work"
+
+
+# --------------------------------------------------------------------------------------------------------------- queue
+
+
+def queue(waiting: float, usage: float, **served: object) -> Finding:
+    evidence = under_load(gauges={"running": 8.0, "waiting": waiting, "kv_usage": usage})
+    return only("K305", replace(evidence, served=make_served(**served)))
+
+
+def test_a_queue_with_a_full_cache_is_held_back():
+    finding = queue(5.0, 0.93)
+    assert (finding.status, finding.deciding) == ("fail", True)
+    assert "no room" in finding.why
+
+
+def test_a_queue_for_a_place_in_the_batch_names_the_limit():
+    finding = queue(5.0, 0.3, max_num_seqs=8)
+    assert finding.status == "fail"
+    assert "--max-num-seqs" in finding.remedies[0]
+
+
+def test_sglang_holds_back_with_an_emptier_cache_than_its_pool_promises():
+    """It reserves room for replies: 8,192 tokens carry 4 requests of p95 1,800 while the cache looks empty."""
+    finding = queue(5.0, 0.4, engine="sglang", kv_tokens=8192, kv_blocks=None)
+    assert finding.status == "fail"
+    assert "no room" in finding.why
+
+
+def test_a_queue_for_compute_is_no_failure_of_the_cache():
+    finding = queue(5.0, 0.3)
+    assert finding.status == "warn"
+    assert "compute" in finding.remedies[0]
+
+
+def test_no_standing_queue_passes():
+    assert queue(0.0, 0.99).status == "pass"
+    assert queue(0.9, 0.99).status == "pass"
+
+
+def blind(samples: list[Sample]) -> Evidence:
+    """No metrics page at all."""
+    return under_load(samples, gauges={}, counters={})
+
+
+def test_without_counters_ttft_as_long_as_replies_betrays_a_queue():
+    """Idle, 800 tokens take 20 + 20 = 40 ms; here most wait 2 s, and replies take 0.95 s."""
+    finding = only("K305", blind([make_sample(i, ttft=0.04 if i < 4 else 2.0) for i in range(40)]))
+    assert (finding.status, finding.deciding, finding.confidence) == ("fail", True, "medium")
+
+
+def test_without_counters_prompt_first_tokens_pass():
+    assert only("K305", blind([make_sample(i) for i in range(40)])).status == "pass"
+
+
+def test_without_good_requests_or_load_the_queue_is_open():
+    assert only("K305", blind([make_sample(i, error="timeout", ttft=None) for i in range(9)])).status == "skip"
+    assert only("K305", replace(make_evidence(), measurements=())).deciding is True
+
+
+# ------------------------------------------------------------------------------------------------------- usage, jitter
+
+
+@pytest.mark.parametrize(("usage", "status"), [(0.94, "pass"), (0.97, "warn")])
+def test_usage_near_full_warns(usage, status):
+    finding = only("K306", under_load(gauges={"kv_usage": usage}))
+    assert (finding.status, finding.deciding) == (status, False)
+
+
+def test_usage_needs_a_gauge():
+    assert only("K306", under_load(gauges={}, counters={})).status == "skip"
+
+
+def stalling(count: int) -> list[Sample]:
+    """Of 40 streams `count` pause for 3.4 s halfway, as preempted ones do."""
+    steady = [0.04 + 0.006 * i for i in range(100)]
+    broken = [t if i < 50 else t + 3.4 for i, t in enumerate(steady)]
+    return [
+        make_sample(i, arrivals=tuple(broken if i < count else steady), e2e=(broken if i < count else steady)[-1])
+        for i in range(40)
+    ]
+
+
+def test_stalls_with_preemption_are_the_caches():
+    finding = only("K307", under_load(stalling(10), counters={"preemptions": 10.0}))
+    assert (finding.status, finding.deciding) == ("warn", False)
+
+
+def test_stalls_without_kv_pressure_are_left_to_the_bottleneck():
+    finding = only("K307", under_load(stalling(10)))
+    assert finding.status == "pass"
+    assert "H207" in finding.why
+
+
+def test_stalls_without_counters_decide():
+    finding = only("K307", blind(stalling(10)))
+    assert (finding.status, finding.deciding, finding.confidence) == ("fail", True, "medium")
+
+
+def test_few_stalls_pass():
+    """One of 40 is 2.5 %."""
+    finding = only("K307", blind(stalling(1)))
+    assert (finding.status, finding.deciding) == ("pass", True)
+
+
+def test_jitter_needs_streams():
+    assert only("K307", blind([make_sample(0, output_tokens=1)])).status == "skip"
+    assert only("K307", replace(make_evidence(), measurements=())).status == "skip"
+
+
+def test_waiting_on_a_full_cache_is_pressure_without_a_preemption():
+    m = make_measurement(gauges={"waiting": 2.0, "kv_usage": 0.9}, counters={})
+    assert (m.held_back, m.kv_pressed) == (1.0, True)
+    assert make_measurement(gauges={"waiting": 2.0, "kv_usage": 0.5}, counters={}).kv_pressed is False
+    assert make_measurement(gauges={"waiting": 2.0}, counters={}).kv_pressed is None
+
+
+# ------------------------------------------------------------------------------------------------------------ declared
+
+
+def test_pools_that_agree_within_two_percent_pass():
+    """468,192 computed against 464,000: +0.9 %."""
+    finding = only("K308", make_evidence())
+    assert finding.status == "pass"
+    assert "+0.9%" in finding.why
+
+
+def test_pools_that_differ_warn_with_both_derivations():
+    """936,384 tokens are what fp8 KV would give: the engine keeps 8-bit values, the profile says 16."""
+    finding = only("K308", replace(make_evidence(), served=make_served(kv_tokens=936_384, kv_blocks=58_524)))
+    assert (finding.status, finding.deciding) == ("warn", False)
+    assert "-50.0%" in finding.why
+    assert finding.required is not None
+    assert finding.required.note
+    assert "--kv-cache-dtype" in finding.remedies[0]
+
+
+def test_a_difference_within_the_overhead_band_says_so():
+    """458,000 served: 1.2 GiB less than computed, where engines of this age differ by about as much."""
+    finding = only("K308", replace(make_evidence(), served=make_served(kv_tokens=458_000, kv_blocks=28_625)))
+    assert finding.status == "warn"
+    assert finding.severity == "low"
+    assert "memory overhead" in finding.why
+
+
+def test_pools_need_both_sides():
+    assert only("K308", replace(make_evidence(), geometry=None)).status == "skip"
+
+
+@pytest.mark.parametrize(("tensor", "status"), [(8, "pass"), (16, "warn")])
+def test_more_devices_than_kv_heads_store_them_twice(tensor, status):
+    evidence = replace(make_evidence(), settings=make_settings(tensor_parallel=tensor, devices=tensor))
+    finding = only("K309", evidence)
+    assert finding.status == status
+    if status == "warn":
+        assert "stored 2 times" in finding.why
+
+
+def test_latent_caches_are_stored_on_every_device():
+    latent = Layers(kind="mla", count=61, kv_heads=1, qk_head_dim=192, v_head_dim=128, latent_dim=576)
+    evidence = replace(
+        make_evidence(),
+        geometry=replace(LLAMA_8B, layers=(latent,)),
+        settings=make_settings(tensor_parallel=8, devices=8),
+    )
+    assert "8 devices for one latent cache" in only("K309", evidence).why
+    assert only("K309", replace(evidence, geometry=None)).status == "skip"
+
+
+SERVED = Conflict("deployment.max_model_len", "32768", "profile.yaml:9:3", "4096", "served /v1/models")
+LAUNCH = Conflict("deployment.max_num_seqs", "256", "profile.yaml:9:3", "64", "launch --max-num-seqs")
+OTHER = Conflict("deployment.tensor_parallel", "2", "profile.yaml:9:3", "1", "served /get_server_info")
+
+
+def test_settings_served_otherwise_name_both_places():
+    finding = only("K310", replace(make_evidence(), conflicts=(SERVED, LAUNCH, OTHER)))
+    assert (finding.status, finding.deciding, finding.subject) == ("warn", True, "deployment.max_model_len")
+    assert "profile.yaml:9:3" in finding.why
+    assert "served /v1/models" in finding.why
+
+
+def test_launch_flags_that_contradict_the_profile_name_both_places():
+    launched = Deployment(launch="vllm serve m --max-num-seqs 64")
+    evidence = declared(replace(make_evidence(), conflicts=(SERVED, LAUNCH)), deployment=launched)
+    finding = only("K311", evidence)
+    assert (finding.status, finding.subject) == ("warn", "deployment.max_num_seqs")
+    assert "launch --max-num-seqs" in finding.why
+    assert only("K311", declared(make_evidence(), deployment=launched)).status == "pass"
+
+
+def test_conflicts_need_two_sides():
+    assert only("K310", make_evidence()).status == "pass"
+    assert only("K310", replace(make_evidence(), served=None)).status == "skip"
+    assert only("K311", declared(make_evidence(), slo=Slo())).status == "skip"
