@@ -1,8 +1,9 @@
 """A few tiny generations before any load: does the endpoint stream, count, obey lengths, and how long are its words?
 
 Three requests where all is well: a short question whose reply is forced to 16 tokens, and two prompts of known numbers
-of words for one token each. Each thing that an endpoint does not have (min_tokens, stream_options, chat) costs one
-request more, ten in all at the most. Token ids are never sent: an engine may die of one it does not know.
+of words for one token each. Each thing that an endpoint does not have (min_tokens, stream_options, chat) and each
+failure that may pass costs one request more, ten in all at the most: an endpoint that fails now and then is measured,
+not turned away. Token ids are never sent: an engine may die of one it does not know.
 """
 
 import re
@@ -22,6 +23,7 @@ __all__ = ["Answers", "preflight"]
 _TOKENS = 16
 _QUESTION = "Reply with the single word yes."
 _MOST = 10
+_PASSING = frozenset(["cut_off", "in_stream", "stalled", "http_5xx", "connect"])
 
 
 @dataclass(slots=True)
@@ -53,13 +55,18 @@ class _Talk:
     round_trip: float | None = None
 
     async def ask(self, prompt: str, tokens: int) -> Sample:
-        """One generation, with whatever the endpoint refuses in it left out."""
+        """One generation, with whatever the endpoint refuses in it left out; what may pass is tried twice again."""
+        again = 0
         while True:
             sample = await self._once(prompt, tokens)
-            change = None if sample.good else self._change(sample)
-            if change is None or self.sent >= _MOST:
+            if sample.good or self.sent >= _MOST:
                 return sample
-            self.target = change
+            if (change := self._change(sample)) is not None:
+                self.target = change
+            elif sample.error in _PASSING and again < 2:
+                again += 1
+            else:
+                return sample
 
     async def _once(self, prompt: str, tokens: int) -> Sample:
         self.sent += 1

@@ -454,6 +454,13 @@ def test_a_stream_with_an_error_in_it():
     )
 
 
+def test_a_failure_that_passes_does_not_end_the_audit():
+    replies = iter([stream([{"error": {"message": "try again", "code": 503}}]), reply("", 503)])
+    served, fake = on({"GET /v1/models": MODELS, CHAT: lambda asked: next(replies, None) or generation(asked)})
+    assert served.min_tokens is True
+    assert len(fake.paths("POST")) == 5
+
+
 def test_a_generation_that_never_comes():
     answers = {"GET /v1/models": MODELS, CHAT: None}
 
