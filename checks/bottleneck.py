@@ -166,7 +166,7 @@ def _bound(evidence: Evidence, phase: str, predicted: dict[str, float], measured
         why = f"Arithmetic says {expected}, the ladder says {seen}: the inputs or the measurement are wrong."
         missing = "hardware, quantisation and batch as they really are (H208), or a longer ladder"
         return CHECK.finding("H202", "inconclusive", why, missing=missing, **rest)
-    name = expected if seen in ("unknown", "mixed") and expected != "unknown" else seen
+    name = expected if seen == "unknown" else seen
     rest["remedies"] = tuple(map(evidence.spell, LEVERS.get(name.split(" or ", maxsplit=1)[0], ())))
     source = "measured and predicted" if predicted and measured else "measured" if measured else "predicted"
     bound = "has no single bound" if name == "mixed" else f"is bound by {name}"

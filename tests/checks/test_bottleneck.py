@@ -1,0 +1,366 @@
+"""Question H on hand-made evidence: Llama-3.1-8B on an H100 (989 TFLOP/s, 3.35 TB/s), one request class.
+
+Reading 8,000 prompt tokens takes 2 x 6.98e9 x 8,000 = 112 TFLOP and 2 x 32 x 32 x 128 x 8,000 x 8,001 = 17 TFLOP of
+attention: 129 / 989 = 0.130 s. A decode step reads 15.0 GB of weights: 4.48 ms.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from auditor.evidence import Conflict, Evidence, Finding
+from auditor.measurement import Measurement, Sample
+from auditor.profile import Lengths, SharedPrefix, Slo, Traffic, TrafficClass
+from auditor.testing import (
+    H100,
+    make_evidence,
+    make_load,
+    make_measurement,
+    make_sample,
+    make_served,
+    make_settings,
+    run_check,
+    with_slo,
+)
+from checks.bottleneck import CHECK
+
+
+def judge(rule: str, evidence: Evidence) -> list[Finding]:
+    return list(run_check(CHECK, evidence, rule))
+
+
+def only(rule: str, evidence: Evidence) -> Finding:
+    (finding,) = judge(rule, evidence)
+    return finding
+
+
+def of(rule: str, subject: str, evidence: Evidence) -> Finding:
+    return next(f for f in judge(rule, evidence) if f.subject == subject)
+
+
+def declared(evidence: Evidence, **profile: object) -> Evidence:
+    return replace(evidence, profile=replace(evidence.profile, **profile))  # type: ignore[arg-type]
+
+
+def asked(slo: Slo, prompt: int = 8000, output: int = 100, target: int = 16, **rest: object) -> Evidence:
+    """Every request has these lengths."""
+    cls = TrafficClass(
+        name="chat",
+        prompt_tokens=Lengths(p50=prompt),
+        output_tokens=Lengths(p50=output),
+        **rest,  # type: ignore[arg-type]
+    )
+    return declared(make_evidence(), slo=slo, traffic=Traffic(target_concurrency=target, classes=(cls,)))
+
+
+# -------------------------------------------------------------------------------------------------------------- limits
+
+
+@pytest.mark.parametrize(("limit", "status"), [(0.135, "pass"), (0.125, "fail")])
+def test_ttft_below_the_physical_prefill_fails(limit, status):
+    finding = only("H201", asked(Slo(ttft={"p95": limit})))
+    assert (finding.status, finding.deciding) == (status, True)
+    assert finding.measured is not None
+    assert finding.measured.value == pytest.approx(0.130, abs=0.001)
+    assert finding.measured.provenance == "computed"
+
+
+def test_a_failure_shows_its_arithmetic_and_ways_out():
+    """In fp8 the H100 does 1,979 TFLOP/s: 64.9 ms."""
+    finding = only("H201", asked(Slo(ttft={"p95": 0.1})))
+    numbers = {n.name: n for n in finding.numbers}
+    assert numbers["work at the mean length"].value == pytest.approx(129e12, rel=0.01)
+    assert numbers["bandwidth"].provenance == "catalogue"
+    assert any(r.startswith("--quantization fp8 brings the limit to 0.0649") for r in finding.remedies)
+
+
+def test_other_accelerators_that_meet_the_slo_are_named():
+    fast = replace(H100, key="fast", name="Fast One", flops={"bf16": 4e15}, bandwidth=8e12)
+    evidence = replace(asked(Slo(ttft={"p95": 0.05})), candidates=(fast, H100))
+    text = " ".join(only("H201", evidence).remedies)
+    assert "Fast One instead" in text
+    assert "H100 SXM5 80GB instead" not in text
+
+
+@pytest.mark.parametrize(("floor", "status"), [(80.0, "pass"), (100.0, "fail")])
+def test_tps_beyond_the_bandwidth_fails(floor, status):
+    """64 streams at 3,075 tokens: 15.0 GB + 64 x 3,075 x 131,072 B (25.8 GB) at 3.35 TB/s: 12.2 ms, 82 tok/s."""
+    finding = only("H201", asked(Slo(tps={"p05": floor}), prompt=3000, output=150, target=64))
+    assert finding.status == status
+    assert finding.measured is not None
+    assert finding.measured.value == pytest.approx(82.1, abs=0.5)
+
+
+def test_drafted_tokens_raise_the_tps_limit():
+    evidence = asked(Slo(tps={"p05": 100.0}), prompt=3000, output=150, target=64)
+    speculating = replace(evidence, settings=make_settings(speculative_tokens=3))
+    assert only("H201", speculating).status == "pass"
+
+
+def test_e2e_below_prefill_and_replies_fails():
+    """8,000 tokens: 0.130 s; 99 steps of (15.0 + 16 x 8,050 x 131,072 = 16.9 GB) / 3.35 TB/s = 9.52 ms: 1.07 s."""
+    for limit, status in ((1.2, "pass"), (1.0, "fail")):
+        finding = only("H201", asked(Slo(e2e={"p95": limit})))
+        assert finding.status == status
+        assert finding.measured is not None
+        assert finding.measured.value == pytest.approx(1.07, abs=0.01)
+
+
+def test_only_the_prompts_beyond_the_percentile_count():
+    """p95 at 1,000 tokens, the longest 16,000: a p95 of 50 ms can hold, a p99 can not."""
+    lengths = TrafficClass(
+        name="chat", prompt_tokens=Lengths(p50=500, p95=1000, max=16000), output_tokens=Lengths(p50=100)
+    )
+    traffic = Traffic(target_concurrency=16, classes=(lengths,))
+    evidence = declared(make_evidence(), traffic=traffic, slo=Slo(ttft={"p95": 0.05, "p99": 0.05}))
+    assert of("H201", "ttft p95", evidence).status == "pass"
+    assert of("H201", "ttft p99", evidence).status == "fail"
+
+
+def test_a_rare_class_breaks_only_what_its_share_can():
+    """Long prompts are 3 % of requests: they break a p99, not a p95."""
+    classes = tuple(
+        TrafficClass(name=n, share=s, prompt_tokens=Lengths(p50=p), output_tokens=Lengths(p50=100))
+        for n, s, p in (("short", 0.97, 200), ("long", 0.03, 16000))
+    )
+    slo = Slo(ttft={"p95": 0.1, "p99": 0.1}, classes={"long": Slo(ttft={"p50": 0.1})})
+    evidence = declared(make_evidence(), traffic=Traffic(target_concurrency=16, classes=classes), slo=slo)
+    assert of("H201", "ttft p95", evidence).status == "pass"
+    assert of("H201", "ttft p99", evidence).status == "fail"
+    assert of("H201", "ttft long p50", evidence).status == "fail"
+
+
+def test_a_shared_prefix_and_earlier_turns_need_not_be_read():
+    assert only("H201", asked(Slo(ttft={"p95": 0.1}), shared_prefix=SharedPrefix(tokens=4000))).status == "pass"
+    assert only("H201", asked(Slo(ttft={"p95": 0.1}), turns=4)).status == "pass"
+
+
+@pytest.mark.parametrize(("limit", "status"), [(0.3, "pass"), (0.2, "inconclusive"), (0.01, "inconclusive")])
+def test_provisional_hardware_never_fails_and_passes_only_by_twice(limit, status):
+    evidence = replace(asked(Slo(ttft={"p95": limit})), device=replace(H100, confidence="C"))
+    assert only("H201", evidence).status == status
+
+
+def test_without_hardware_target_or_slo_the_limit_is_open():
+    for evidence in (
+        replace(make_evidence(), device=None),
+        declared(make_evidence(), traffic=Traffic()),
+        declared(make_evidence(), slo=Slo(error_rate=0.01)),
+    ):
+        finding = only("H201", evidence)
+        assert (finding.status, finding.deciding) == ("skip", True)
+
+
+# ---------------------------------------------------------------------------------------------- bottleneck, efficiency
+
+
+def ladder(t0: float, per_token: float, base: float, per_sequence: float, per_cached: float) -> Evidence:
+    """Ladders that follow exactly this law."""
+    measurements: list[Measurement] = []
+
+    def add(purpose: str, name: str, samples: list[Sample], **load: object) -> None:
+        made = make_load(purpose, id=name, **load)  # type: ignore[arg-type]
+        measurements.append(make_measurement(samples, load=made, gauges={}, counters={}))
+
+    for n in (32, 256, 1024, 4096, 8000):
+        samples = [
+            make_sample(i, load="p", ttft=t0 + per_token * n, output_tokens=1, prompt_tokens=n) for i in range(5)
+        ]
+        add("prefill", f"p{n}", samples, prompt_tokens=n)
+    for batch, context in ((1, 1000), (1, 8000), (8, 1000), (8, 8000), (16, 8000)):
+        step = base + per_sequence * batch + per_cached * batch * (context + 24)
+        samples = [
+            make_sample(i, load="d", start=0.0, ttft=0.1, tpot=step, output_tokens=48, prompt_tokens=context)
+            for i in range(batch)
+        ]
+        add("decode", f"d{batch}x{context}", samples, concurrency=batch, context=context)
+    return replace(asked(Slo(ttft={"p95": 1.0})), measurements=tuple(measurements))
+
+
+LAW = {"t0": 0.02, "per_token": 22e-6, "base": 0.0072, "per_sequence": 1e-6, "per_cached": 5e-8}
+
+
+def test_ladder_steps_are_read_while_all_streams_decode():
+    points = ladder(**LAW).decode_points
+    assert points[0] == (1, 1024, pytest.approx(0.0072 + 1e-6 + 5e-8 * 1024, rel=1e-6))
+    assert points[-1][:2] == (16, 8024)
+
+
+def test_the_bottleneck_is_predicted_and_measured():
+    """Prefill of 8,000: 176 ms of compute against 20 ms. Decode: 16 x 8,050 x 5e-8 = 6.4 ms of cache against 7.2 ms."""
+    evidence = ladder(**LAW)
+    prefill, decode = of("H202", "prefill", evidence), of("H202", "decode", evidence)
+    assert (prefill.status, prefill.confidence) == ("pass", "high")
+    assert "bound by compute (measured and predicted)" in prefill.why
+    assert "no single bound" in decode.why
+    parts = {n.name: n for n in decode.numbers}
+    assert parts["kv, measured"].value == pytest.approx(16 * 8050 * 5e-8, rel=0.02)
+    assert parts["kv, measured"].provenance == "measured"
+    assert parts["kv, predicted"].provenance == "computed"
+
+
+def test_a_ladder_that_contradicts_the_arithmetic_is_inconclusive():
+    """Prefill whose time does not depend on the prompt: 0.5 s whatever comes."""
+    finding = of("H202", "prefill", ladder(**(LAW | {"t0": 0.5, "per_token": 1e-7})))
+    assert finding.status == "inconclusive"
+    assert "compute" in finding.why
+    assert finding.deciding is False
+
+
+def test_the_bottleneck_is_predicted_alone_without_ladders():
+    evidence = replace(asked(Slo(ttft={"p95": 1.0})), measurements=())
+    assert "(predicted)" in of("H202", "decode", evidence).why
+    assert of("H202", "decode", evidence).confidence == "medium"
+
+
+def test_the_bottleneck_is_measured_alone_without_hardware():
+    finding = of("H202", "prefill", replace(ladder(**LAW), device=None))
+    assert "(measured)" in finding.why
+
+
+def test_the_bottleneck_needs_one_of_both():
+    found = judge("H202", replace(make_evidence(), device=None, measurements=()))
+    assert [f.status for f in found] == ["skip", "skip"]
+
+
+def test_usual_efficiency_passes_and_a_slow_step_warns():
+    """One stream at 1,024 tokens: 4.52 ms at the limit; 7.25 ms is 62 %, 20 ms is 23 %."""
+    assert {f.status for f in judge("H203", ladder(**(LAW | {"base": 0.0065})))} == {"pass"}
+    slow = of("H203", "decode", ladder(**(LAW | {"base": 0.020})))
+    assert (slow.status, slow.deciding) == ("warn", False)
+    assert slow.required is not None
+    assert slow.required.note
+    assert "23%" in slow.why
+
+
+def test_efficiency_needs_hardware_and_ladders():
+    assert only("H203", replace(make_evidence(), device=None)).status == "skip"
+    assert only("H203", replace(make_evidence(), measurements=())).status == "skip"
+
+
+# ------------------------------------------------------------------------------------------------- start-up and kernels
+
+
+@pytest.mark.parametrize(("first", "status"), [(0.05, "pass"), (0.4, "pass"), (9.0, "warn")])
+def test_a_cold_first_token_warns(first, status):
+    """An 800-token prompt takes 20 + 20 = 40 ms once warm; 0.4 s is ten times that, but nobody waits for it."""
+    cold = make_measurement([make_sample(load="cold", ttft=first)], load=make_load("cold"), gauges={}, counters={})
+    evidence = make_evidence()
+    finding = only("H204", replace(evidence, measurements=(cold, *evidence.measurements[2:])))
+    assert (finding.status, finding.deciding) == (status, False)
+
+
+def test_a_cold_start_needs_both_requests():
+    assert only("H204", replace(make_evidence(), measurements=())).status == "skip"
+    assert only("H204", with_slo(replace(make_evidence(), measurements=()), make_measurement())).status == "skip"
+
+
+@pytest.mark.parametrize(
+    ("served", "settings", "status"),
+    [
+        ({"enforce_eager": False}, {"enforce_eager": True}, "pass"),
+        ({"enforce_eager": True}, {}, "warn"),
+        ({"enforce_eager": None}, {"enforce_eager": True}, "warn"),
+        ({}, {"captured_batch": 8}, "warn"),
+        ({}, {"captured_batch": 16}, "pass"),
+    ],
+)
+def test_kernels_should_be_captured_up_to_the_target(served, settings, status):
+    evidence = replace(make_evidence(), served=make_served(**served), settings=make_settings(**settings))
+    assert only("H205", evidence).status == status
+
+
+def test_capture_is_no_question_without_a_gpu():
+    assert only("H205", replace(make_evidence(), device=replace(H100, kind="cpu"))).status == "skip"
+    assert only("H205", replace(make_evidence(), device=None)).status == "skip"
+
+
+@pytest.mark.parametrize(
+    ("backend", "status"),
+    [
+        ("FLASH_ATTN", "pass"),
+        ("flashinfer", "pass"),
+        ("FLASHMLA", "pass"),
+        ("torch_native", "warn"),
+        ("TORCH-SDPA", "warn"),
+        ("homemade", "warn"),
+        (None, "skip"),
+    ],
+)
+def test_the_attention_backend_should_be_fused(backend, status):
+    evidence = replace(make_evidence(), served=make_served(attention_backend=backend))
+    assert only("H206", evidence).status == status
+
+
+def pausing(count: int, **rest: object) -> Evidence:
+    """Of 40 streams `count` pause once for 0.3 s."""
+    steady = [0.04 + 0.006 * i for i in range(100)]
+    broken = [t if i < 50 else t + 0.3 for i, t in enumerate(steady)]
+    samples = [make_sample(i, arrivals=tuple(broken if i < count else steady), e2e=broken[-1]) for i in range(40)]
+    return with_slo(make_evidence(), make_measurement(samples, **rest))
+
+
+def test_pauses_with_room_in_the_cache_are_other_users_prompts():
+    finding = only("H207", pausing(10))
+    assert (finding.status, finding.deciding) == ("warn", False)
+    assert "--max-num-batched-tokens" in finding.remedies[0]
+    assert only("H207", pausing(1)).status == "pass"
+
+
+def test_pauses_under_kv_pressure_are_left_to_the_cache():
+    assert only("H207", pausing(10, counters={"preemptions": 5.0})).status == "skip"
+    assert only("H207", replace(make_evidence(), measurements=())).status == "skip"
+
+
+# -------------------------------------------------------------------------------------------------------------- inputs
+
+
+def conflict(field: str) -> Conflict:
+    return Conflict(field, "a", "profile.yaml:3:1", "b", "served /get_server_info")
+
+
+@pytest.mark.parametrize(
+    "field", ["endpoint.model", "deployment.tensor_parallel", "deployment.quantization", "deployment.speculative"]
+)
+def test_declared_inputs_that_are_served_otherwise_fail(field):
+    finding = only("H208", replace(make_evidence(), conflicts=(conflict(field),)))
+    assert (finding.status, finding.deciding, finding.subject) == ("fail", True, field)
+    assert "served /get_server_info" in finding.why
+
+
+def test_a_version_served_otherwise_warns():
+    warning, rest = judge("H208", replace(make_evidence(), conflicts=(conflict("deployment.engine_version"),)))
+    assert (warning.status, warning.deciding) == ("warn", False)
+    assert (rest.status, rest.deciding) == ("pass", True)
+
+
+def test_capacity_settings_and_launch_flags_belong_to_question_k():
+    launch = Conflict("deployment.tensor_parallel", "2", "profile.yaml:3:1", "4", "launch --tensor-parallel-size")
+    evidence = replace(make_evidence(), conflicts=(conflict("deployment.max_model_len"), launch))
+    assert only("H208", evidence).status == "pass"
+
+
+def test_ladders_faster_than_physics_contradict_the_declaration():
+    """8,000 tokens cannot be read in 20 + 40 = 60 ms, nor 15 GB in 2 ms."""
+    evidence = ladder(**(LAW | {"per_token": 5e-6, "base": 0.002}))
+    found = judge("H208", evidence)
+    assert {f.subject for f in found} == {"prefill", "decode"}
+    assert {(f.status, f.deciding) for f in found} == {("fail", True)}
+    assert only("H208", replace(evidence, device=replace(H100, confidence="C"))).status == "pass"
+
+
+def test_speculation_of_unknown_yield_leaves_decode_out():
+    evidence = replace(ladder(**(LAW | {"base": 0.002})), served=make_served(speculative="eagle"))
+    assert only("H208", evidence).status == "pass"
+
+
+def test_inputs_are_open_without_an_endpoint():
+    finding = only("H208", replace(make_evidence(), served=None))
+    assert (finding.status, finding.deciding) == ("skip", True)
+
+
+@pytest.mark.parametrize(
+    ("device", "status"), [(H100, "pass"), (replace(H100, confidence="C"), "warn"), (None, "warn")]
+)
+def test_unknown_and_provisional_hardware_warns(device, status):
+    assert only("H209", replace(make_evidence(), device=device)).status == status
