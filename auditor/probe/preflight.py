@@ -223,7 +223,7 @@ def _why(sample: Sample, target: Target, deadlines: Deadlines) -> str:
         )
     if sample.rate_limited or sample.status == 429:
         return f"{where} answered 429{detail}; a rate limit leaves no room for a load: raise the key's quota"
-    if sample.error in _WORDS:
+    if sample.error is not None and sample.error in _WORDS:
         return f"{where}: {_WORDS[sample.error]}{detail}"
     return f"{where} failed: {sample.error}{detail}; look at the server's log"
 
