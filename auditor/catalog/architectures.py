@@ -64,7 +64,6 @@ FAMILIES: Mapping[str, Family] = {
     "GptOssForCausalLM": Family(bias="qkvo", window="alternate", expert_bias=True, router_bias=True, sinks=True),
     "Llama4ForConditionalGeneration": Family(window="chunked"),
     "LlamaForCausalLM": _LLAMA,
-    "LlavaForConditionalGeneration": _LLAMA,
     "MiniMaxM2ForCausalLM": Family(bias="none", qk_norm="all", router_bias=True),
     "Mistral3ForConditionalGeneration": _MISTRAL,
     "MistralForCausalLM": _MISTRAL,

@@ -16,7 +16,9 @@ def pool(geometry: Geometry, settings: Settings, pool_bytes: float | None) -> Kv
     """Cells of all slots and the bytes that they take; `pool_bytes` is not asked, the context is fixed by flags.
 
     Each slot has its context padded to 256 cells; with a unified cache all slots share one context. Sliding layers hold
-    min(context, pad256(window + n_ubatch)) cells a slot unless --swa-full. Raises ValueError with no context known.
+    min(context, pad256(window + n_ubatch)) cells a slot unless --swa-full. Models whose layers all slide (Mistral 7B
+    v0.1, Phi-3) are kept in full: llama.cpp knows windows only as a pattern of both kinds (set_swa_pattern in
+    src/llama-hparams.cpp). Raises ValueError with no context known.
     """
     del pool_bytes
     context = settings.max_model_len or geometry.max_position
@@ -24,7 +26,11 @@ def pool(geometry: Geometry, settings: Settings, pool_bytes: float | None) -> Kv
         raise ValueError("llama.cpp's cells need the context length")
     streams = 1 if settings.kv_unified else max(1, settings.slots or 1)
     cells = _pad(context)
-    size = sum(_cells(group.window, cells, settings) * bytes_per_token(group, settings) for group in geometry.layers)
+    mixed = any(group.window is None for group in geometry.layers)
+    size = sum(
+        _cells(group.window if mixed else None, cells, settings) * bytes_per_token(group, settings)
+        for group in geometry.layers
+    )
     shared = "shared by all slots" if settings.kv_unified else f"x {streams} slots"
     return KvPool(
         tokens=cells * streams,
