@@ -1,6 +1,6 @@
 """The run folder: everything an audit saw, written as it happens, so that it can be judged again without the endpoint.
 
-    run.json            format version, program version, whether the run came to its end
+    run.json            format version, program version, how it was judged, whether the run came to its end
     profile.yaml        the profile's text
     evidence.json       the evidence without its measurements
     measurements.jsonl  one load a line, without its requests
@@ -30,7 +30,7 @@ from auditor.redact import Redactor, find_secrets
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-__all__ = ["SCHEMA_VERSION", "Recording", "load", "plain", "recording"]
+__all__ = ["SCHEMA_VERSION", "Recording", "load", "load_options", "plain", "recording"]
 
 SCHEMA_VERSION = 1
 """The version of the folder's format that this program writes; it reads every older one."""
@@ -45,12 +45,15 @@ T = TypeVar("T")
 
 
 @contextmanager
-def recording(folder: Path | None, loaded: Loaded, evidence: Evidence) -> Iterator["Recording"]:
+def recording(
+    folder: Path | None, loaded: Loaded, evidence: Evidence, options: Mapping[str, Any] | None = None
+) -> Iterator["Recording"]:
     """Keep a run in `folder` as it goes; None keeps nothing, but redacts all the same.
 
-    Raises UsageError before anything is measured where the folder cannot be written or holds a run already.
+    `options` (plain values) say how the run was judged; `load_options` gives them back. Raises UsageError before
+    anything is measured where the folder cannot be written or holds a run already.
     """
-    keep = Recording(folder, Redactor([*loaded.secrets, *find_secrets(evidence)]))
+    keep = Recording(folder, Redactor([*loaded.secrets, *find_secrets(evidence)]), options or {})
     keep.begin(loaded.text, evidence)
     try:
         yield keep
@@ -61,8 +64,9 @@ def recording(folder: Path | None, loaded: Loaded, evidence: Evidence) -> Iterat
 class Recording:
     """One run being saved. Once writing fails (a full disk) `failure` says why; the audit itself goes on."""
 
-    def __init__(self, folder: Path | None, redactor: Redactor) -> None:
+    def __init__(self, folder: Path | None, redactor: Redactor, options: Mapping[str, Any]) -> None:
         self.folder = folder
+        self._options = options
         self.failure: str | None = None
         self._redactor = redactor
         self._loads: list[str] = []
@@ -78,7 +82,7 @@ class Recording:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(f"{self.folder}: cannot be made ({error.strerror}); choose another folder") from None
-        self._write("run.json", _line(_run_facts(complete=False)))
+        self._write("run.json", self._facts(complete=False))
         self._write("profile.yaml", self._redactor.text(text))
         self.update(evidence)
         if self.failure is not None:
@@ -131,7 +135,7 @@ class Recording:
             self._write_samples(index, measurement)
         self._write("measurements.jsonl", "".join(_line(_without_samples(m)) for m in evidence.measurements))
         self._write("report.json", json.dumps(_report(report), indent=2, allow_nan=False) + "\n")
-        self._write("run.json", _line(_run_facts(complete=True)))
+        self._write("run.json", self._facts(complete=True))
 
     def close(self) -> None:
         """End the file of the load that is running; what was written reaches the disk."""
@@ -143,6 +147,12 @@ class Recording:
                     os.fsync(live.fileno())
             except OSError as error:
                 self._fail(error)
+
+    def _facts(self, *, complete: bool) -> str:
+        from auditor import __version__
+
+        facts = {"schema_version": SCHEMA_VERSION, "tool_version": __version__, "complete": complete}
+        return _line({**facts, "options": plain(self._options)})
 
     def _write_samples(self, index: int, measurement: Measurement) -> None:
         lines = [{**plain(sample), "phase": "warmup"} for sample in measurement.warmup]
@@ -180,12 +190,6 @@ def _open(path: Path, *, append: bool = False) -> TextIO:
 
 def _samples_name(index: int) -> str:
     return f"samples-{index:02d}.jsonl"
-
-
-def _run_facts(*, complete: bool) -> dict[str, Any]:
-    from auditor import __version__
-
-    return {"schema_version": SCHEMA_VERSION, "tool_version": __version__, "complete": complete}
 
 
 def _report(report: Report) -> dict[str, Any]:
@@ -253,6 +257,14 @@ def load(folder: Path) -> Evidence:
     note = "the saved run was cut off before its end; judged with what was saved"
     rest = _unfinished(folder, evidence, len(measured))
     return replace(evidence, measurements=(*measured, *rest), problems=(*evidence.problems, note))
+
+
+def load_options(folder: Path) -> dict[str, Any]:
+    """How a saved run was judged: the plain values that `recording` was given. Raises UsageError like `load`."""
+    facts = _read_json(folder, "run.json")
+    _refuse_newer(folder, facts)
+    options = facts.get("options", {})
+    return options if isinstance(options, dict) else {}
 
 
 def _refuse_newer(folder: Path, facts: Any) -> None:

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from auditor.engines.launch import Launch
 from auditor.loading.problems import Path, Problems, did_you_mean
+from auditor.loading.traffic import OBSERVED
 from auditor.profile import Lengths, Profile, Slo
 
 __all__ = ["check", "warn"]
@@ -169,10 +170,10 @@ def _growing(lengths: Lengths, path: Path) -> Found:
 def _goals(profile: Profile, _launch: Launch | None) -> Found:
     """Percentiles spelled right, growing with their limits, and classes that exist."""
     yield from _percentiles(profile.slo, ("slo",))
-    names = [cls.name for cls in profile.traffic.classes]
+    names = [cls.name for cls in profile.traffic.classes] or [OBSERVED] * (profile.traffic.log is not None)
     for name, slo in profile.slo.classes.items():
         path: Path = ("slo", "classes", name)
-        if name not in names and profile.traffic.log is None:
+        if name not in names:
             rest = did_you_mean(name, names) or "; declare it in traffic.classes"
             yield path, f"there is no class '{name}'{rest}", (("traffic", "classes"),)
         if slo.classes:

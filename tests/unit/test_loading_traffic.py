@@ -113,6 +113,10 @@ def test_a_log_fills_the_class_that_the_profile_leaves_out(tmp_path):
         ("traffic: {log: empty}", "p.yaml:4:16: traffic.log: empty is empty"),
         ("traffic: {log: zero}", "p.yaml:4:16: traffic.log: zero holds no request with prompt and output tokens"),
         ("traffic: {log: bad}", "bad:1:1: this line is not JSON"),
+        (
+            "traffic: {log: good}\nslo: {classes: {observd: {}}}",
+            "p.yaml:5:17: slo.classes.observd: there is no class 'observd', did you mean 'observed'",
+        ),
         ("traffic: {prompts: none.txt}", "p.yaml:4:20: traffic.prompts: none.txt: there is no such file"),
         ("traffic: {prompts: bad}", "bad:1:1: this line is not JSON"),
     ],
@@ -121,12 +125,13 @@ def test_problems_of_the_files_stand_with_those_of_the_profile(tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     Path("empty").write_text(" \n")
     Path("zero").write_text(jsonl({"prompt_tokens": 5, "completion_tokens": 0}))
+    Path("good").write_text(jsonl({"prompt_tokens": 5, "completion_tokens": 6}))
     Path("bad").write_text("{bad\n")
     Path("p.yaml").write_text(HEAD + text + "\nprobe: {seed: x}\n")
     with pytest.raises(ProfileError) as caught:
         load_profile("p.yaml", {})
     assert sorted(str(p) for p in caught.value.problems) == sorted(
-        [expected, "p.yaml:5:15: probe.seed: needs a whole number"]
+        [expected, f"p.yaml:{5 + text.count(chr(10))}:15: probe.seed: needs a whole number"]
     )
 
 

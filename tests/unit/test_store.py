@@ -59,6 +59,7 @@ def sample(index: int, load: str = "slo", **facts) -> Sample:
 
 SLO = Load(id="slo", purpose="slo", concurrency=2, shapes=(shape(), shape()), warmup=(shape(),), why="SLOs")
 LADDER = Load(id="prefill/1k", purpose="prefill", concurrency=1, shapes=(shape(),), prompt_tokens=1024)
+OPTIONS = {"only": ["K", "M"], "today": None}
 MEASURED = (
     Measurement(
         load=SLO,
@@ -146,7 +147,8 @@ def report(judged: Evidence) -> Report:
 def record(folder, loaded) -> Evidence:
     """A whole run, as the pipeline records it."""
     seen = evidence(loaded)
-    with store.recording(folder, loaded, replace(seen, measurements=(), plan=None, served=None)) as keep:
+    begun = replace(seen, measurements=(), plan=None, served=None)
+    with store.recording(folder, loaded, begun, {"only": ("K", "M"), "today": None}) as keep:
         keep.update(replace(seen, measurements=()))
         for measurement in MEASURED:
             for one in measurement.samples:
@@ -221,10 +223,18 @@ def test_every_file_is_strict_json(tmp_path, loaded):
         for text in texts:
             json.loads(text, parse_constant=refuse)
     facts = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert facts == {"schema_version": 1, "tool_version": facts["tool_version"], "complete": True}
+    assert facts == {"schema_version": 1, "tool_version": facts["tool_version"], "complete": True, "options": OPTIONS}
+    assert store.load_options(tmp_path / "run") == OPTIONS
     saved = json.loads((tmp_path / "run" / "report.json").read_text())
     assert saved["findings"][0]["measured"]["value"] == "Infinity"
     assert "evidence" not in saved
+
+
+def test_a_run_without_options_has_none(tmp_path, loaded):
+    with store.recording(tmp_path / "run", loaded, evidence(loaded)):
+        assert store.load_options(tmp_path / "run") == {}
+    (tmp_path / "run" / "run.json").write_text('{"schema_version": 1, "options": 5}')
+    assert store.load_options(tmp_path / "run") == {}
 
 
 def test_nan_survives():
