@@ -138,7 +138,7 @@ def with_served(evidence: Evidence, loaded: Loaded, served: Served | None) -> Ev
         conflicts=conflicts(profile, launch, served, loaded.lines),
         flags=flag_names(FLAVOURS[engine]),
         candidates=_candidates(evidence),
-        metric_names=metrics.names(engine, version),
+        metric_names=metrics.remedies(engine, version),
         coverage=coverage(load_monitoring(loaded), engine, version, served.pages if served else ()),
     )
 
