@@ -10,7 +10,7 @@ replies such as SGLang's /server_info hold keys in clear.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, get_args, get_type_hints
 
 from auditor.engines.flavour import Flavour, Reply
@@ -57,6 +57,7 @@ async def _discover(profile: Profile, key: str | None, deadlines: Deadlines, wai
         flavour, source = _recognise(profile, replies)
         await _read_info(contact, flavour, replies)
         pages, more = await _engine_page(contact, flavour, replies, pages)
+        exporters, missing = await _exporters(contact)
     finally:
         await contact.client.aclose()
     values, sources = flavour.read_served(replies)
@@ -74,9 +75,9 @@ async def _discover(profile: Profile, key: str | None, deadlines: Deadlines, wai
         model=model,
         values=values,
         sources=sources,
-        pages=pages,
+        pages=(*pages, *exporters),
         answers=answers,
-        warnings=(*warnings, *more),
+        warnings=(*warnings, *more, *missing),
     )
 
 
@@ -187,6 +188,18 @@ async def _engine_page(
         return pages, ()
     how = _ENABLE.get(flavour.name, "name its address in endpoint.metrics")
     return pages, (f"no metrics page at {contact.place.root}/metrics: what the server counts is not seen; {how}",)
+
+
+async def _exporters(contact: Contact) -> tuple[list[Page], tuple[str, ...]]:
+    """The pages of `monitoring.exporters`, and a warning for each that is not one."""
+    pages, warnings = [], []
+    for url in contact.profile.monitoring.exporters:
+        page, why = await _page(contact, url, {})
+        if page is None:
+            warnings.append(f"monitoring.exporters: {url} {why}; correct the address or start the exporter")
+        else:
+            pages.append(replace(page, page=replace(page.page, exporter=page.page.exporter or "exporter")))
+    return pages, tuple(warnings)
 
 
 # -------------------------------------------------------------------------------------------------------------- engine

@@ -13,7 +13,7 @@ from auditor.engines.flavours import FLAVOURS
 from auditor.measurement import Served
 from auditor.probe.discover import discover
 from auditor.probe.target import Deadlines
-from auditor.profile import Endpoint, Profile
+from auditor.profile import Endpoint, Monitoring, Profile
 
 DEADLINES = Deadlines(connect=2, first_token=2, gap=2, total=4)
 CHAT = {"POST /v1/chat/completions": generation}
@@ -257,6 +257,22 @@ def test_an_exporter_is_no_replica():
     served = asyncio.run(run())
     assert [one.exporter for one in served.pages] == [None, "dcgm"]
     assert served.replicas is None
+
+
+def test_exporters_are_read_beside_the_engine():
+    dcgm = "# TYPE DCGM_FI_DEV_FB_USED gauge\nDCGM_FI_DEV_FB_USED 1000\n"
+
+    async def run():
+        async with serving({"GET /metrics": page(dcgm)}) as exporter, serving(CHAT | VLLM) as fake:
+            gone = f"{exporter.origin}/gone"
+            monitoring = Monitoring(exporters=(exporter.origin, gone))
+            endpoint = Endpoint(url=f"{fake.origin}/v1")
+            profile = Profile(version=1, name="t", endpoint=endpoint, monitoring=monitoring)
+            return await discover(profile, None, deadlines=DEADLINES), gone
+
+    served, gone = asyncio.run(run())
+    assert [one.exporter for one in served.pages] == [None, "dcgm"]
+    assert served.warnings == (f"monitoring.exporters: {gone} answers 404; correct the address or start the exporter",)
 
 
 def test_no_metrics_wanted_means_none_asked():
