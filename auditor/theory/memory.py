@@ -155,10 +155,12 @@ def _sglang(geometry: Geometry, settings: Settings, device: Device, usable: floa
 
 
 def _llamacpp(geometry: Geometry, settings: Settings, device: Device, usable: float, weights: float) -> _Share:
-    """All usable memory; the compute buffer holds n_ubatch rows of fp32 logits, beside scratch and the context."""
+    """All usable memory less the context and the compute buffer, a few MiB in a server that keeps one row of logits a
+    sequence; older ones keep n_ubatch rows in fp32 (llama-context.cpp, graph_reserve), which sets the band's end.
+    """
     del device, weights
     logits = (settings.ubatch or 512) * geometry.vocab_size * 4.0
-    return _Share(budget=usable, low=logits, likely=logits + 0.5 * _GIB, high=2 * logits + 1.5 * _GIB)
+    return _Share(budget=usable, low=0.1 * _GIB, likely=0.5 * _GIB, high=logits + 1.5 * _GIB)
 
 
 def _fraction_of_free(geometry: Geometry, settings: Settings, device: Device, usable: float, weights: float) -> _Share:

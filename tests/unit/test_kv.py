@@ -219,6 +219,22 @@ def test_llamacpp_unified_cells_are_shared():
     assert capacity(geometry, settings, pool, 4096) == 2
 
 
+ALLOCATED = [  # llama-server (build 11434) with gemma-3-270m: flags as settings, cells of full layers, MiB as printed
+    ({"max_model_len": 2048, "slots": 2}, 2 * 2048, 12.00 + 30.00),  # -c 4096 -np 2
+    ({"max_model_len": 8192, "slots": 4, "kv_unified": True}, 8192, 24.00 + 37.50),  # -c 8192 -np 4 -kvu
+    ({"max_model_len": 3000, "kv_bytes": 34 / 32}, 3072, 4.78 + 7.97),  # -c 3000 -np 1 -ctk q8_0 -ctv q8_0
+    ({"max_model_len": 2048, "slots": 4, "full_swa_cache": True}, 4 * 2048, 24.00 + 120.00),  # --swa-full
+    ({"max_model_len": 8192, "slots": 2, "ubatch": 128}, 2 * 8192, 48.00 + 22.50),  # -c 16384 -np 2 -ub 128
+]
+
+
+@pytest.mark.parametrize(("facts", "cells_printed", "mebibytes"), ALLOCATED)
+def test_llamacpp_prints_the_same(facts, cells_printed, mebibytes):
+    pool = kv_pool(models.find("gemma-3-270m"), Settings(engine="llamacpp", **facts), None)
+    assert pool.tokens == cells_printed
+    assert pool.bytes / (1 << 20) == pytest.approx(mebibytes, abs=0.01)
+
+
 def test_llamacpp_keeps_sliding_layers_in_full_when_told():
     settings = Settings(engine="llamacpp", max_model_len=131_072, full_swa_cache=True)
     assert kv_pool(models.find("gpt-oss-20b"), settings, None).bytes == 24 * 2048 * 131_072
