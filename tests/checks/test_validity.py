@@ -1,0 +1,337 @@
+"""T rules on hand-made measurements: what each could have faked, and that it touches nothing else."""
+
+from dataclasses import replace
+
+import pytest
+
+from auditor import validity, verdict
+from auditor.evidence import Evidence, Finding
+from auditor.measurement import ClientHealth, Plan, PlanNote, Sample, Shape
+from auditor.profile import Slo
+from auditor.testing import (
+    H100,
+    make_evidence,
+    make_load,
+    make_measurement,
+    make_sample,
+    make_served,
+    make_settings,
+    run_check,
+    with_slo,
+)
+from checks import workload_shape
+
+FAMILY = validity.FAMILY
+
+
+def only(rule: str, evidence: Evidence) -> Finding:
+    (finding,) = run_check(FAMILY, evidence, rule)
+    return finding
+
+
+def under_load(samples: list[Sample] | None = None, **rest: object) -> Evidence:
+    return with_slo(make_evidence(), make_measurement(samples, **rest))
+
+
+def edited(**changes: object) -> Evidence:
+    """The healthy load with every sample changed alike."""
+    return under_load([replace(s, **changes) for s in make_measurement().samples])  # type: ignore[arg-type]
+
+
+def test_a_healthy_measurement_is_in_no_doubt():
+    assert {f.status for f in validity.judge(make_evidence())} <= {"pass", "skip"}
+
+
+def test_without_measurements_nothing_can_be_invalid():
+    assert validity.judge(replace(make_evidence(), measurements=())) == ()
+
+
+# ---------------------------------------------------------------------------------------------- looks better than it is
+
+
+@pytest.mark.parametrize(("cached", "status"), [(0, "pass"), (60, "pass"), (400, "inconclusive"), (None, "skip")])
+def test_cached_prompts_void_passes(cached, status):
+    """Of about 980 prompt tokens in the mean: 60 less 32 for the template are 3 %, 400 less 32 are 37 %."""
+    finding = only("T501", edited(cached_tokens=cached))
+    assert finding.status == status
+    if status == "inconclusive":
+        assert "W110:pass" in finding.voids
+        assert "K304:pass" in finding.voids
+        assert not [v for v in finding.voids if v.endswith(":fail")]
+
+
+def test_declared_prefixes_may_be_cached():
+    shapes = tuple(
+        Shape(cls="chat", prompt_tokens=800, output_tokens=100, prefix=0, prefix_tokens=600) for _ in range(100)
+    )
+    samples = [make_sample(i, cached_tokens=600) for i in range(100)]
+    evidence = under_load(samples, load=make_load(shapes=shapes))
+    assert only("T501", evidence).status == "pass"
+    assert only("T501", under_load(samples)).status == "inconclusive"
+
+
+@pytest.mark.parametrize(("hits", "status"), [(1000.0, "pass"), (150_000.0, "inconclusive")])
+def test_prefix_cache_counters_stand_in_for_usage(hits, status):
+    """200 requests of 800 tokens; 32 tokens each are the template's."""
+    evidence = under_load(counters={"prefix_hits": hits, "prefix_queries": 160_000.0})
+    assert only("T501", evidence).status == status
+
+
+@pytest.mark.parametrize(("got", "status"), [(100, "pass"), (96, "pass"), (94, "inconclusive")])
+def test_short_replies_void_passes(got, status):
+    finding = only("T502", under_load([make_sample(i, output_tokens=got, asked_output_tokens=100) for i in range(90)]))
+    assert finding.status == status
+    if status == "inconclusive":
+        assert finding.measured is not None
+        assert finding.measured.value == pytest.approx(0.94)
+        assert "W112:pass" in finding.voids
+
+
+def test_short_replies_need_counts():
+    assert only("T502", under_load([make_sample(error="timeout", ttft=None)])).status == "skip"
+
+
+def test_concurrency_that_was_not_reached_voids_passes():
+    finding = only("T503", under_load(client=ClientHealth(peak_inflight=9, loop_lag_p99=0.0)))
+    assert finding.status == "inconclusive"
+    assert "W110:pass" in finding.voids
+    assert finding.missing == "a load at the declared concurrency"
+
+
+def test_concurrency_reached_only_for_a_moment_is_not_reached():
+    """16 start together, then one at a time."""
+    samples = [make_sample(i, start=0.0) for i in range(16)]
+    samples += [make_sample(16 + i, start=2.0 + i) for i in range(40)]
+    assert only("T503", under_load(samples)).status == "inconclusive"
+
+
+def test_a_load_below_the_target_is_not_the_target():
+    evidence = under_load(load=make_load(concurrency=8), client=ClientHealth(peak_inflight=8))
+    assert only("T503", evidence).status == "inconclusive"
+    assert only("T503", make_evidence()).status == "pass"
+
+
+def fast(**changes: object) -> Evidence:
+    """One stream at 1 ms a token; reading 15 GB of weights takes 4.5 ms."""
+    samples = [make_sample(i, tpot=0.001) for i in range(90)]
+    return replace(under_load(samples), **changes)  # type: ignore[arg-type]
+
+
+def test_faster_than_physics_voids_what_rests_on_it():
+    finding = only("T506", fast())
+    assert (finding.status, finding.subject) == ("inconclusive", "decode")
+    assert "W111:pass" in finding.voids
+    assert "W110:pass" not in finding.voids
+    assert not [v for v in finding.voids if v.endswith(":fail")]
+
+
+def test_a_prompt_faster_than_physics_voids_ttft():
+    """3,000 tokens take 45 ms at least."""
+    ladder = make_measurement(
+        [make_sample(i, load="p", ttft=0.01, output_tokens=1, prompt_tokens=3000) for i in range(5)],
+        load=make_load("prefill", prompt_tokens=3000),
+    )
+    evidence = replace(make_evidence(), measurements=(make_measurement(), ladder))
+    finding = only("T506", evidence)
+    assert (finding.status, finding.subject) == ("inconclusive", "prefill")
+    assert "W110:pass" in finding.voids
+
+
+def test_speculation_moves_the_limit_by_its_accept_length():
+    """4.5 ms for 1 + 3 tokens is 1.1 ms: 1.2 ms is possible then, and of unknown yield anything is."""
+    samples = [make_sample(i, tpot=0.0012) for i in range(90)]
+    counted = under_load(samples, counters={"spec_drafts": 100.0, "spec_accepted": 300.0})
+    speculating = {"settings": make_settings(speculative_tokens=3)}
+    assert only("T506", replace(counted, **speculating)).status == "pass"
+    assert only("T506", counted).status == "inconclusive"
+    assert "decode left out" in only("T506", replace(under_load(samples, counters={}), **speculating)).why
+
+
+def test_provisional_hardware_voids_nothing():
+    finding = only("T506", fast(device=replace(H100, confidence="C")))
+    assert (finding.status, finding.voids) == ("warn", ())
+    assert only("T506", fast(device=None)).status == "skip"
+
+
+def test_a_buffered_stream_voids_what_needs_gaps_but_no_failure():
+    at_once = [make_sample(i, arrivals=(0.9,), ttft=0.9, e2e=0.9, first_tokens=100) for i in range(60)]
+    finding = only("T507", under_load(at_once))
+    assert finding.status == "inconclusive"
+    assert "K307:pass" in finding.voids
+    assert not [v for v in finding.voids if v.endswith(":fail")]
+
+
+def test_replies_that_were_not_streamed_are_no_stream():
+    assert only("T507", under_load([make_sample(i, error="not_streamed") for i in range(5)])).status == "inconclusive"
+
+
+def test_coarse_events_warn():
+    """100 tokens in 5 events: 99 / 4 = 25 tokens each."""
+    coarse = [make_sample(i, arrivals=(0.1, 0.3, 0.5, 0.7, 0.9), ttft=0.1, e2e=0.9) for i in range(20)]
+    finding = only("T507", under_load(coarse))
+    assert (finding.status, finding.voids) == ("warn", ())
+    assert only("T507", under_load([make_sample(i, output_tokens=1) for i in range(9)])).status == "skip"
+
+
+def test_speculation_on_synthetic_text_voids_tps_passes():
+    speculating = replace(make_evidence(), served=make_served(speculative="eagle"))
+    finding = only("T511", speculating)
+    assert finding.status == "inconclusive"
+    assert finding.voids == ("W111:pass", "W112:pass")
+    own = replace(speculating.profile, traffic=replace(speculating.profile.traffic, prompts="prompts.jsonl"))
+    assert only("T511", replace(speculating, profile=own)).status == "pass"
+
+
+# ----------------------------------------------------------------------------------------------- looks worse than it is
+
+
+@pytest.mark.parametrize(
+    ("lag", "cpu", "status"),
+    [(0.004, 0.5, "pass"), (0.014, 0.5, "pass"), (0.016, 0.5, "inconclusive"), (0.001, 0.97, "inconclusive")],
+)
+def test_a_client_that_was_the_bottleneck_voids_failures(lag, cpu, status):
+    """TTFT SLO 1.5 s: 15 ms of lag are allowed."""
+    client = ClientHealth(loop_lag_p99=lag, cpu_share=cpu, peak_inflight=16)
+    finding = only("T504", under_load(client=client))
+    assert finding.status == status
+    if status == "inconclusive":
+        assert "W110:fail" in finding.voids
+        assert "K304:fail" not in finding.voids
+        assert not [v for v in finding.voids if v.endswith(":pass")]
+
+
+def test_a_client_that_did_not_watch_itself_is_skipped():
+    assert only("T504", under_load(client=ClientHealth(peak_inflight=16))).status == "skip"
+
+
+def test_a_gateways_quota_voids_failures_and_is_named():
+    limited = [
+        make_sample(
+            i, error="http_429", ttft=None, rate_limited=True, retry_after=30.0, detail="60 requests per minute"
+        )
+        for i in range(40)
+    ]
+    finding = only("T505", under_load([*limited, *(make_sample(40 + i) for i in range(60))]))
+    assert finding.status == "inconclusive"
+    assert "40 of 100" in finding.why
+    assert "60 requests per minute" in finding.why
+    assert "30 s" in finding.why
+    assert "W113:fail" in finding.voids
+    assert "K304:fail" not in finding.voids
+
+
+def test_an_engines_own_refusals_are_failures():
+    refused = [make_sample(i, error="http_429", ttft=None) for i in range(40)]
+    assert only("T505", under_load(refused)).status == "pass"
+
+
+@pytest.mark.parametrize(
+    ("counted", "running", "status"),
+    [(205.0, 16.0, "pass"), (400.0, 16.0, "inconclusive"), (200.0, 30.0, "inconclusive")],
+)
+def test_foreign_traffic_voids_failures(counted, running, status):
+    finding = only("T508", under_load(counters={"requests": counted}, gauges={"running": running}))
+    assert finding.status == status
+    if status == "inconclusive":
+        assert {"W110:fail", "K304:fail"} <= set(finding.voids)
+        assert not [v for v in finding.voids if v.endswith(":pass")]
+
+
+def test_foreign_traffic_needs_the_servers_counters():
+    assert only("T508", under_load(counters={}, gauges={})).status == "skip"
+
+
+# ---------------------------------------------------------------------------------------------------------- either way
+
+
+def test_fewer_than_five_requests_a_slot_never_settle():
+    finding = only("T509", under_load([make_sample(i) for i in range(64)]))
+    assert finding.status == "inconclusive"
+    assert finding.missing == "16 more requests"
+    assert "W110:pass" in finding.voids
+
+
+def moving(first: float, last: float) -> Evidence:
+    n = 100
+    return under_load([make_sample(i, start=float(i), ttft=first + (last - first) * i / (n - 1)) for i in range(n)])
+
+
+def test_ttft_that_keeps_growing_voids_passes_only():
+    finding = only("T509", moving(0.1, 2.0))
+    assert finding.status == "inconclusive"
+    assert "W110:pass" in finding.voids
+    assert "W110:fail" not in finding.voids
+
+
+def test_ttft_that_keeps_falling_voids_failures_only():
+    finding = only("T509", moving(2.0, 0.1))
+    assert "W110:fail" in finding.voids
+    assert "W110:pass" not in finding.voids
+
+
+def test_dependent_requests_are_told():
+    waves = [make_sample(i, ttft=0.5 if (i // 20) % 2 else 0.1) for i in range(200)]
+    finding = only("T509", under_load(waves))
+    assert (finding.status, finding.voids) == ("warn", ())
+    assert "independent" in finding.why
+
+
+def test_steadiness_needs_requests():
+    assert only("T509", under_load([make_sample(error="timeout", ttft=None)])).status == "skip"
+
+
+def test_estimated_tokens_void_tps_either_way():
+    finding = only("T510", edited(estimated=True))
+    assert set(finding.voids) == {"W111:pass", "W111:fail"}
+
+
+def test_a_load_that_stopped_early_voids_passes():
+    finding = only("T512", under_load([make_sample(i) for i in range(50)], stopped="interrupted"))
+    assert finding.status == "inconclusive"
+    assert finding.missing == "the other 150 requests"
+    assert "W110:pass" in finding.voids
+
+
+def test_a_ladder_that_stopped_early_only_warns():
+    evidence = make_evidence()
+    cut = replace(evidence.measurements[-1], stopped="the time budget is spent")
+    finding = only("T512", replace(evidence, measurements=(*evidence.measurements[:-1], cut)))
+    assert (finding.status, finding.voids) == ("warn", ())
+
+
+def test_what_the_budget_cannot_decide_was_known_before():
+    notes = (PlanNote("slo.ttft at 0.99 needs 299 requests and the budget allows 200", ("W110",)),)
+    plan = Plan(loads=(), requests=0, tokens=0, seconds=0.0, notes=notes)
+    finding = only("T512", replace(make_evidence(), plan=plan))
+    assert finding.status == "warn"
+    assert "299 requests" in finding.why
+
+
+# ------------------------------------------------------------------------------------------------------- with a verdict
+
+
+def decided(evidence: Evidence) -> dict[str, Finding]:
+    check = workload_shape.CHECK
+    findings = [*validity.judge(evidence), *run_check(check, evidence)]
+    report = verdict.decide(findings, [check], evidence.profile, evidence, today="2026-01-01")
+    return {f.rule: f for f in report.findings}
+
+
+def test_a_voided_pass_is_inconclusive_and_says_by_what():
+    short = [replace(s, asked_output_tokens=s.asked_output_tokens * 2) for s in make_measurement().samples]
+    found = decided(under_load(short))
+    assert found["W110"].status == "inconclusive"
+    assert found["W110"].voided_by == ("T502",)
+
+
+def test_a_failure_under_a_doubt_that_voids_passes_stays_a_failure():
+    slow = [make_sample(i, ttft=9.0, asked_output_tokens=200) for i in range(100)]
+    evidence = under_load(slow)
+    slo = replace(evidence.profile, slo=Slo(ttft={"p95": 1.0}))
+    assert decided(replace(evidence, profile=slo))["W110"].status == "fail"
+
+
+def test_several_loads_are_told_apart():
+    second = make_measurement(load=make_load(id="slo-2"))
+    evidence = replace(make_evidence(), measurements=(make_measurement(), second))
+    assert [f.subject for f in run_check(FAMILY, evidence, "T510")] == ["slo", "slo-2"]
