@@ -1,10 +1,11 @@
 """The pipeline: profile -> served -> plan -> measurements -> evidence -> findings -> report, one line a stage."""
 
 import datetime
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from auditor import plugins, store, validity, verdict
 from auditor.catalog import accelerators, metrics
@@ -29,12 +30,15 @@ __all__ = ["Event", "Options", "audit", "judge", "plan_offline"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the caller chose: which questions, on or off the network, where to save, what INCONCLUSIVE exits with."""
+    """What the caller chose: which questions, on or off the network, where to save, what INCONCLUSIVE exits with.
+
+    None is "not chosen": a saved run is then judged as it was when it ran.
+    """
 
     only: tuple[str, ...] | None = None
     offline: bool = False
     save: Path | None = None
-    on_inconclusive: str = "inconclusive"
+    on_inconclusive: str | None = None
     today: str | None = None
 
 
@@ -55,7 +59,7 @@ Listener = Callable[[Event], None]
 async def audit(loaded: Loaded, options: Options, events: Listener) -> Report:
     """Audit a deployment from profile to report; `options.save` keeps what is measured as it comes in."""
     evidence = declare(loaded, options)
-    with store.recording(options.save, loaded, evidence) as keep:
+    with store.recording(options.save, loaded, evidence, _choices(options)) as keep:
         if not options.offline:
             async with _endpoint(evidence, events) as profile:
                 evidence = await _served(evidence, profile, loaded, events)
@@ -71,7 +75,7 @@ async def audit(loaded: Loaded, options: Options, events: Listener) -> Report:
 
 def judge(folder: Path, *, profile: Path | None, options: Options) -> Report:
     """Judge a saved run again, against its own profile or another one; sends nothing."""
-    evidence = store.load(folder)
+    evidence, options = store.load(folder), _chosen_then(options, store.load_options(folder))
     if profile:
         loaded = load_profile(profile)
         declared = replace(declare(loaded, options), today=evidence.today, offline=evidence.offline)
@@ -93,7 +97,7 @@ def conclude(evidence: Evidence, options: Options) -> Report:
         evidence,
         today=options.today or evidence.today,
         only=options.only,
-        on_inconclusive=options.on_inconclusive,
+        on_inconclusive=options.on_inconclusive or "inconclusive",
         interrupted=_interrupted(evidence),
     )
 
@@ -102,6 +106,21 @@ def plan_offline(loaded: Loaded) -> Plan:
     """What an audit would send, as far as the files tell; sends nothing."""
     evidence = declare(loaded, Options(offline=True))
     return _planned(evidence, evidence.profile)
+
+
+def _choices(options: Options) -> dict[str, object]:
+    """What a saved run must remember to be judged again as it was."""
+    return {"only": options.only, "on_inconclusive": options.on_inconclusive}
+
+
+def _chosen_then(options: Options, saved: Mapping[str, Any]) -> Options:
+    """The options, with what was chosen when the run was made where nothing is chosen now."""
+    only, policy = saved.get("only"), saved.get("on_inconclusive")
+    return replace(
+        options,
+        only=options.only or (tuple(map(str, only)) if isinstance(only, list | tuple) else None),
+        on_inconclusive=options.on_inconclusive or (policy if isinstance(policy, str) else None),
+    )
 
 
 # -------------------------------------------------------------------------------------------------------------- stages

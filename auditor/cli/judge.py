@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from auditor.cli.options import OnInconclusive, Only, Output, Policy, RunFolder, Today, date, letters
+from auditor.cli.options import OnInconclusive, Only, Output, RunFolder, Today, date, letters
 from auditor.cli.output import deliver, targets
 
 __all__ = ["command"]
@@ -22,7 +22,7 @@ def command(
     profile: OtherProfile = None,
     output: Output = None,
     only: Only = None,
-    on_inconclusive: OnInconclusive = Policy.inconclusive,
+    on_inconclusive: OnInconclusive = None,
     today: Today = None,
 ) -> None:
     """Judge a saved run again, without the endpoint.
@@ -32,7 +32,7 @@ def command(
     wanted = targets(output or ())
     from auditor.run import Options, judge
 
-    options = Options(only=letters(only), on_inconclusive=on_inconclusive.value, today=date(today))
+    options = Options(only=letters(only), on_inconclusive=on_inconclusive, today=date(today))
     report = judge(folder, profile=profile, options=options)
     deliver(report, wanted)
     raise typer.Exit(report.exit_code)

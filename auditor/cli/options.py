@@ -50,7 +50,7 @@ Only = Annotated[
 ]
 Offline = Annotated[bool, typer.Option("--offline", help="Judge by files and arithmetic alone; send nothing.")]
 OnInconclusive = Annotated[
-    Policy,
+    Policy | None,
     typer.Option(
         "--on-inconclusive",
         metavar="POLICY",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from auditor.cli.options import Offline, OnInconclusive, Only, Output, Policy, ProfileName, Today, date, letters
+from auditor.cli.options import Offline, OnInconclusive, Only, Output, ProfileName, Today, date, letters
 from auditor.cli.output import deliver, targets
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def command(
     save: Save = None,
     offline: Offline = False,
     only: Only = None,
-    on_inconclusive: OnInconclusive = Policy.inconclusive,
+    on_inconclusive: OnInconclusive = None,
     today: Today = None,
 ) -> None:
     """Audit a deployment: discover, probe, judge, report.
@@ -50,7 +50,7 @@ def command(
     from auditor.run import Options
 
     options = Options(
-        only=letters(only), offline=offline, save=save, on_inconclusive=on_inconclusive.value, today=date(today)
+        only=letters(only), offline=offline, save=save, on_inconclusive=on_inconclusive, today=date(today)
     )
     report = _audit(load_profile(profile), options)
     deliver(report, wanted)
