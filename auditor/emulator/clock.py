@@ -22,24 +22,26 @@ STUCK_AFTER = 20.0  # real seconds without timers, input or helpers before a vir
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Turns loop time into Unix time: `epoch` is the Unix time at loop time 0."""
+    """`now` tells loop time; `epoch` is the Unix time at loop time 0."""
 
+    now: Callable[[], float]
     epoch: float
 
     def unix(self, at: float) -> float:
         """Unix time, seconds."""
         return self.epoch + at
 
-    def date(self, at: float) -> str:
-        """An HTTP date."""
-        return formatdate(self.unix(at), usegmt=True)
+    def date(self) -> str:
+        """The HTTP date of now."""
+        return formatdate(self.unix(self.now()), usegmt=True)
 
 
 def clock_of(loop: asyncio.AbstractEventLoop) -> Clock:
     """The clock of a loop: a fixed epoch in virtual time, the wall's otherwise."""
     if isinstance(loop, VirtualTimeLoop):
-        return Clock(VIRTUAL_EPOCH - VIRTUAL_START)
-    return Clock(time.time() - loop.time())
+        return Clock(loop.time, VIRTUAL_EPOCH - VIRTUAL_START)
+    # uvloop tells whole milliseconds; what it reads, finer, is the monotonic clock, as in asyncio's own loops.
+    return Clock(time.monotonic, time.time() - time.monotonic())
 
 
 class _Selector(selectors.DefaultSelector):

@@ -2,11 +2,13 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
 from auditor.emulator.blocks import Pool
-from auditor.emulator.counters import Buckets, Counters
+from auditor.emulator.buckets import buckets
+from auditor.emulator.counters import Counters
 from auditor.emulator.holdback import SglangScheduler
 from auditor.emulator.memory import PoolSize
 from auditor.emulator.record import Record, StepRecord
@@ -48,18 +50,19 @@ class _Pace:
 class Engine:
     """A scheduler driven by timers: each step ends when its law says, absolutely, so lateness does not add up."""
 
-    def __init__(self, spec: Spec, size: PoolSize, buckets: Buckets, record: Record, index: int) -> None:
+    def __init__(self, spec: Spec, size: PoolSize, record: Record, now: Callable[[], float], index: int) -> None:
         self.spec = spec
         self.index = index
         self.scheduler = _scheduler(spec, size)
-        self.counters = Counters(buckets)
+        self.counters = Counters(buckets(spec))
         self.law = law(spec)
         self._record = record
         self._loop = asyncio.get_running_loop()
+        self._now = now
         self._handle: asyncio.Handle | None = None
         self._random = Random(f"jitter {spec.seed} {index}")
         self._cold = spec.faults.cold_first_token
-        self._pace = _Pace(self._loop.time())
+        self._pace = _Pace(now())
         self._entering: dict[Job, asyncio.TimerHandle] = {}
 
     @property
@@ -97,7 +100,7 @@ class Engine:
         del self._entering[job]
         self.scheduler.add(job)
         if self._handle is None:  # call_soon, so that requests of one moment share the first step
-            self._handle = self._loop.call_soon(self._begin, self._loop.time())
+            self._handle = self._loop.call_soon(self._begin, self._now())
 
     def _begin(self, start: float) -> None:
         step = self.scheduler.plan()
@@ -129,19 +132,21 @@ class Engine:
         return seconds
 
     def _end(self, step: Step, start: float, due: float) -> None:
-        now = self._loop.time()
+        """Give out the step's tokens; everything else waits until they are on their way."""
+        now = self._now()
         scheduler = self.scheduler
-        used = scheduler.pool.used
-        running, waiting = len(scheduler.running), len(scheduler.waiting)
+        held = (len(scheduler.running), len(scheduler.waiting), scheduler.pool.used)
         given = scheduler.complete(step)
-        self._count(step, given, now)
         for job, count in given:
             job.emit(count, now, job.done)
         prefill = sum(new for _, new, _ in step.chunks)
         self._record.steps.append(
-            StepRecord(self.index, start, due, now - due, len(step.decodes), prefill, running, waiting, used,
-                       len(step.preempted))
-        )  # fmt: skip
+            StepRecord(self.index, start, due, now - due, len(step.decodes), prefill, *held, len(step.preempted))
+        )
+        self._handle = self._loop.call_soon(self._next, step, given, now, due)
+
+    def _next(self, step: Step, given: list[tuple[Job, int]], now: float, due: float) -> None:
+        self._count(step, given, now)
         self._begin(due if now - due < LATE else now)
 
     def _count(self, step: Step, given: list[tuple[Job, int]], now: float) -> None:

@@ -1,6 +1,6 @@
 """What stands between users and the engine: a rate limit and a proxy's own error pages."""
 
-import asyncio
+from collections.abc import Callable
 
 from auditor.emulator.http import Response, json_response
 from auditor.emulator.spec import Faults
@@ -16,10 +16,10 @@ HTML = (
 class Gateway:
     """Counts generation requests in fixed windows, and turns errors into HTML where the spec says so."""
 
-    def __init__(self, faults: Faults, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, faults: Faults, now: Callable[[], float]) -> None:
         self._faults = faults
-        self._loop = loop
-        self._window = loop.time()
+        self._now = now
+        self._window = now()
         self._taken = 0
 
     def limit(self) -> Response | None:
@@ -27,7 +27,7 @@ class Gateway:
         quota, window = self._faults.quota, self._faults.quota_window
         if not quota:
             return None
-        now = self._loop.time()
+        now = self._now()
         if now >= self._window + window:
             self._window += (now - self._window) // window * window
             self._taken = 0

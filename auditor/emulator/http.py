@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, cast
 
+from auditor.emulator.clock import Clock
+
 __all__ = ["Connection", "Exchange", "HttpRequest", "Response", "chunk", "json_response"]
 
 MAX_HEAD = 65_536
@@ -61,7 +63,7 @@ class Exchange:
 
     def head(self, status: int, headers: tuple[tuple[str, str], ...]) -> bytes:
         """Status line and headers, ending with the empty line."""
-        lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", f"date: {self._connection.date()}"]
+        lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", f"date: {self._connection.clock.date()}"]
         lines += [f"{name}: {value}" for name, value in (*self._connection.extra, *headers)]
         if self._connection.closing:
             lines.append("connection: close")
@@ -112,7 +114,7 @@ class Connection(asyncio.Protocol):
     def __init__(
         self,
         handle: Callable[[HttpRequest, Exchange], None],
-        date: Callable[[], str],
+        clock: Clock,
         extra: tuple[tuple[str, str], ...],
         connections: "set[Connection]",
     ) -> None:
@@ -122,7 +124,7 @@ class Connection(asyncio.Protocol):
         self._head: tuple[str, str, str, dict[str, str]] | None = None
         self._exchange: Exchange | None = None
         self._loop = asyncio.get_running_loop()
-        self.date = date
+        self.clock = clock
         self.extra = extra
         self.closing = False
         self.transport: asyncio.Transport
@@ -162,12 +164,12 @@ class Connection(asyncio.Protocol):
             request = self._parse()
         except ValueError as error:
             self.closing = True
-            self._exchange = Exchange(self, self._loop.time())
+            self._exchange = Exchange(self, self.clock.now())
             self._exchange.respond(Response(400, str(error).encode(), "text/plain; charset=utf-8"))
             return
         if request is not None and not self.transport.is_closing():
             self.closing = request.headers.get("connection", "").lower() == "close"
-            self._exchange = Exchange(self, self._loop.time())
+            self._exchange = Exchange(self, self.clock.now())
             self._handle(request, self._exchange)
 
     def _parse(self) -> HttpRequest | None:

@@ -92,9 +92,8 @@ class Reply:
             if self._manner.usage:
                 events.append(self._wire.usage(self._usage()))
             events.append(DONE)
-        self._write(events)
+        self._write(events, LAST_CHUNK if done else b"")
         if done:
-            self._exchange.write(LAST_CHUNK)
             self._exchange.end()
 
     def _token_events(self, first: int, count: int, done: bool, counts: Usage | None) -> list[bytes]:
@@ -111,11 +110,11 @@ class Reply:
         events = [self._wire.token(text, None, counts)] if text else []
         return [*events, self._wire.closing(finish)] if finish else events
 
-    def _write(self, events: list[bytes]) -> None:
-        data = b"".join(map(chunk, events))
+    def _write(self, events: list[bytes], tail: bytes = b"") -> None:
+        data = b"".join(map(chunk, events)) + tail
         if self._manner.buffered:
             self._kept.append(data)
-            if not events or events[-1] is not DONE:
+            if not tail:
                 return
             data, self._kept = b"".join(self._kept), []
         if not self._headed:

@@ -12,7 +12,6 @@ from auditor.emulator.engine import Engine
 from auditor.emulator.gateway import Gateway
 from auditor.emulator.http import LAST_CHUNK, Connection, Exchange, HttpRequest, Response, json_response
 from auditor.emulator.memory import pool_size
-from auditor.emulator.pages import buckets
 from auditor.emulator.record import Record, RequestRecord
 from auditor.emulator.reply import Manner, Reply
 from auditor.emulator.scheduler import Job
@@ -57,9 +56,9 @@ class Emulator:
         self._loop = asyncio.get_running_loop()
         self._time = self._clock or clock_of(self._loop)
         count = self.spec.replicas * self.spec.data_parallel
-        engines = [Engine(self.spec, self.size, buckets(self.spec), self.record, index) for index in range(count)]
-        self._deployment = Deployment(self.spec, self.size, tuple(engines), self._time.unix(self._loop.time()))
-        self._gateway = Gateway(self.spec.faults, self._loop)
+        engines = [Engine(self.spec, self.size, self.record, self._time.now, index) for index in range(count)]
+        self._deployment = Deployment(self.spec, self.size, tuple(engines), self._time.unix(self._time.now()))
+        self._gateway = Gateway(self.spec.faults, self._time.now)
         self._server = await self._loop.create_server(self._connection, host, port, backlog=BACKLOG, reuse_address=True)
         self.port = self._server.sockets[0].getsockname()[1]
         if self.spec.faults.foreign_rate:
@@ -86,7 +85,7 @@ class Emulator:
 
     def _connection(self) -> Connection:
         extra = (("server", "uvicorn"),)
-        return Connection(self._handle, lambda: self._time.date(self._loop.time()), extra, self._connections)
+        return Connection(self._handle, self._time, extra, self._connections)
 
     def _handle(self, request: HttpRequest, exchange: Exchange) -> None:
         if request.path == "/emulator/record":
@@ -108,7 +107,7 @@ class Emulator:
             self._answer(exchange, self._information(request))
 
     def _information(self, request: HttpRequest) -> Response:
-        now = self._time.unix(self._loop.time())
+        now = self._time.unix(self._time.now())
         response = self._dialect.get(request.path, self._deployment, now)
         allowed = "POST" if request.path in (*GENERATE, "/tokenize") else "GET" if response else None
         if allowed is None:
@@ -216,7 +215,7 @@ class Emulator:
 
     def _gone(self, engine: Engine, job: Job, record: RequestRecord) -> None:
         engine.abort(job)
-        record.note(job, self._loop.time())
+        record.note(job, self._time.now())
         record.fault = record.fault or "client left"
 
     def _health(self, exchange: Exchange) -> None:
@@ -241,7 +240,7 @@ class Emulator:
         prompt = max(1, min(room, int(self._random.gauss(mean_prompt, mean_prompt / 4))))
         output = max(1, min(room - 1, int(self._random.gauss(mean_output, mean_output / 4))))
         engine = min(self._deployment.engines, key=lambda each: each.unfinished)
-        now = self._loop.time()
+        now = self._time.now()
         record = RequestRecord(index=-1, name="foreign", path="", arrival=now, replica=engine.index, foreign=True,
                                prompt_tokens=prompt)  # fmt: skip
         self.record.requests.append(record)
