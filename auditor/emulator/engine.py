@@ -104,7 +104,7 @@ class Engine:
 
     def _begin(self, start: float) -> None:
         step = self.scheduler.plan()
-        if step.empty and step.preempted:
+        while step.empty and step.preempted:  # slots were given back: they are there for the next plan
             step = self.scheduler.plan()
         if step.empty:
             self._handle = None

@@ -1,0 +1,150 @@
+"""The emulator's own memory arithmetic and law of time, against hand-worked numbers."""
+
+from dataclasses import replace
+
+import pytest
+
+from auditor.emulator.memory import GIB, kv_bytes_per_token, pool_size, weight_bytes
+from auditor.emulator.spec import DEFAULT_GEOMETRY, Faults, Spec, served, spec_from
+from auditor.emulator.timing import law
+from auditor.errors import UsageError
+from auditor.profile import Deployment, Endpoint, Probe, Profile
+from auditor.theory.kv.geometry import Experts, Layers
+from auditor.theory.settings import Settings
+
+
+def test_weights_of_llama_8b():
+    """Bf16: 2 bytes a parameter. Fp8: 1 byte, but both embedding matrices keep 2."""
+    assert weight_bytes(Spec()) == 16_060_522_496
+    assert weight_bytes(Spec(weight_bits=8)) == 8_030_261_248 + 2 * 525_336_576
+    assert weight_bytes(Spec(tensor_parallel=2)) == 8_030_261_248
+
+
+def test_kv_of_llama_8b_is_128_kib_per_token():
+    assert kv_bytes_per_token(Spec()) == 2 * 32 * 8 * 128 * 2
+    assert kv_bytes_per_token(Spec(kv_bytes=1.0)) == 65_536
+    assert kv_bytes_per_token(Spec(tensor_parallel=16)) == 2 * 32 * 1 * 128 * 2  # one KV head is left on each device
+
+
+def test_kv_of_mla_is_not_divided_by_tensor_parallelism():
+    layers = (Layers(kind="mla", count=61, kv_heads=1, qk_head_dim=192, v_head_dim=128, latent_dim=576),)
+    spec = Spec(geometry=replace(DEFAULT_GEOMETRY, layers=layers), tensor_parallel=8)
+    assert kv_bytes_per_token(spec) == 61 * 576 * 2
+
+
+def test_windowed_layers_stop_growing():
+    layers = (Layers(kind="sliding", count=1, kv_heads=1, qk_head_dim=1, v_head_dim=1, window=512),)
+    spec = Spec(geometry=replace(DEFAULT_GEOMETRY, layers=layers), max_model_len=4096, max_num_batched_tokens=512)
+    assert kv_bytes_per_token(spec) == 4 * 1024 / 4096
+
+
+def test_the_pool_is_what_weights_and_overhead_leave():
+    size = pool_size(Spec())
+    budget = 79.2 * GIB * 0.92
+    left = budget - 16_060_522_496
+    assert left - 0.036 * budget < size.bytes < left - 0.015 * budget
+    assert size.tokens % 16 == 0
+    assert size.bytes == size.tokens * 131_072
+    assert pool_size(Spec(seed=1)).tokens != size.tokens
+
+
+def test_a_fixed_pool_is_taken_as_it_is():
+    assert pool_size(Spec(pool_tokens=9000)).tokens == 8992  # whole blocks of 16
+    assert pool_size(Spec(pool_bytes=2**30, max_model_len=4096)).tokens == 8192
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (Spec(pool_tokens=8192), "max_model_len"),  # one block is kept back, so 8,192 tokens do not fit 8,192
+        (Spec(weight_bits=80), "do not fit"),
+        (Spec(flavour="sglang", pool_tokens=1), "holds no request"),
+    ],
+)
+def test_what_would_not_start_is_refused_in_one_line(spec, words):
+    with pytest.raises(UsageError, match=words) as caught:
+        pool_size(spec)
+    assert "\n" not in str(caught.value)
+
+
+def test_served_differs_from_declared_where_it_drifted():
+    spec = Spec(faults=Faults(drifted={"max_num_seqs": 8, "max_model_len": 2048}))
+    assert (served(spec).max_num_seqs, served(spec).max_model_len, served(spec).version) == (8, 2048, "0.32.0")
+    assert served(Spec()) == Spec()
+
+
+# ---------------------------------------------------------------------------------------------------------------- law
+
+
+def test_decode_is_never_faster_than_its_bytes():
+    """Llama 8B in bf16 on 3.35 TB/s: 14 GB of layers and 1 GB of head take at least 4.48 ms."""
+    for seed in range(20):
+        step = law(Spec(seed=seed)).step([100], [])
+        assert 4.48e-3 < step < 8e-3
+
+
+def test_prefill_is_never_faster_than_its_flops():
+    """4,000 tokens are 2 x 6.98e9 x 4,000 FLOP: 56 ms at 989 TFLOP/s."""
+    for seed in range(20):
+        assert 0.0564 < law(Spec(seed=seed)).step([], [(4000, 0)]) < 0.15
+
+
+def test_batches_are_padded_to_captured_sizes():
+    steps = law(Spec(jitter=0.0)).step
+    per_sequence = law(Spec(jitter=0.0)).per_sequence
+    big = law(Spec(enforce_eager=True)).step
+    # In the compute-bound range 257 sequences cost as 272 do, apart from the host's part and the KV read.
+    assert steps([0] * 272, []) - steps([0] * 257, []) == pytest.approx(15 * per_sequence)
+    assert big([0] * 272, []) - big([0] * 257, []) > 15 * per_sequence
+
+
+def test_without_graphs_a_layer_takes_at_least_its_launch():
+    eager = law(Spec(enforce_eager=True))
+    tiny = replace(DEFAULT_GEOMETRY, parameters=10**7, active_parameters=10**6, embedding_parameters=10**6)
+    step = law(Spec(geometry=tiny, enforce_eager=True)).step([1], [])
+    assert step > 32 * eager.launch
+    assert law(Spec(geometry=tiny)).step([1], []) < step / 2
+
+
+def test_long_contexts_and_many_sequences_take_longer():
+    step = law(Spec()).step
+    assert step([1000] * 64, []) < step([8000] * 64, []) < step([8000] * 128, [])
+
+
+def test_few_experts_are_read_for_few_tokens():
+    """An eighth of the experts for one token, nearly all for a hundred."""
+    experts = Experts(count=8, per_token=1, layers=32, parameters=10**8)
+    moe = replace(DEFAULT_GEOMETRY, experts=experts, active_parameters=4 * 10**9)
+    assert law(Spec(geometry=moe)).step([1] * 100, []) > 3 * law(Spec(geometry=moe)).step([1], [])
+
+
+def test_speculation_computes_more_tokens_a_step():
+    assert law(Spec(speculative_tokens=4)).step([0] * 128, []) > 1.5 * law(Spec()).step([0] * 128, [])
+
+
+# --------------------------------------------------------------------------------------------------------------- spec
+
+
+def _profile(**deployment):
+    return Profile(
+        version=1, name="p", endpoint=Endpoint(url="emulator"), deployment=Deployment(**deployment), probe=Probe(seed=5)
+    )
+
+
+def test_spec_from_a_profile():
+    settings = Settings(engine="vllm", engine_version="0.18.0", max_num_seqs=128, block_size=32, memory_fraction=0.9)
+    spec = spec_from(_profile(replicas=2), DEFAULT_GEOMETRY, Spec().device, settings)
+    assert (spec.flavour, spec.version, spec.replicas, spec.seed) == ("vllm", "0.18.0", 2, 5)
+    assert (spec.max_num_seqs, spec.block_size, spec.memory_fraction) == (128, 32, 0.9)
+    assert spec.model == "meta-llama/Llama-3.1-8B-Instruct"
+    assert spec.max_model_len == 131_072
+
+
+def test_spec_of_sglang_has_its_defaults():
+    spec = spec_from(_profile(), DEFAULT_GEOMETRY, Spec().device, Settings(engine="sglang"), api_key="k")
+    assert (spec.flavour, spec.block_size, spec.version, spec.api_key) == ("sglang", 1, "0.5.23", "k")
+
+
+def test_engines_that_cannot_be_played_are_refused():
+    with pytest.raises(UsageError, match="llamacpp"):
+        spec_from(_profile(), DEFAULT_GEOMETRY, Spec().device, Settings(engine="llamacpp"))
