@@ -102,9 +102,7 @@ class Exchange:
         self._connection.finished()
 
     def reset(self) -> None:
-        """Cut the connection without a goodbye."""
-        self.open = False
-        self.gone = None
+        """Cut the connection without a goodbye; `gone` is called as if the client had left."""
         self._connection.transport.abort()
 
 

@@ -63,8 +63,11 @@ class Reply:
             self._exchange.write(self._events[first % len(REPLY_TEXTS)])
         elif self._manner.stream:
             self._stream(first, count, done)
+        elif self._manner.cut and self._sent * 2 >= self._job.target:
+            self._misbehave(self._manner.cut)
         elif done:
-            whole = self._wire.whole(reply_text(0, self._sent), self._reason(), self._usage())
+            usage = self._usage() if self._manner.usage else None
+            whole = self._wire.whole(reply_text(0, self._sent), self._reason(), usage)
             self._exchange.respond(json_response(whole))
 
     def _reason(self) -> str:
@@ -124,6 +127,8 @@ class Reply:
             self._exchange.write(data)
 
     def _misbehave(self, cut: str) -> None:
+        if self._record.fault:
+            return
         self._record.fault = cut
         exchange = self._exchange
         if cut == "drop":
@@ -131,8 +136,11 @@ class Reply:
         elif cut == "error":
             message = "EngineCore encountered an issue. See stack trace (above) for the root cause."
             error = {"error": {"message": message, "type": "InternalServerError", "param": None, "code": 500}}
-            exchange.write(chunk(event(json.dumps(error))) + chunk(DONE) + LAST_CHUNK)
-            exchange.end()
+            if self._manner.stream:
+                exchange.write(chunk(event(json.dumps(error))) + chunk(DONE) + LAST_CHUNK)
+                exchange.end()
+            else:
+                exchange.respond(json_response(error, 500))
         else:
             exchange.write = _nothing  # silence, with the connection open
 

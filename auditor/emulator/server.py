@@ -89,7 +89,7 @@ class Emulator:
 
     def _handle(self, request: HttpRequest, exchange: Exchange) -> None:
         if request.path == "/emulator/record":
-            asked = parse_qs(request.query)
+            asked = parse_qs(request.query, keep_blank_values=True)
             exchange.respond(json_response(self.record.data(times="times" in asked, steps="steps" in asked)))
             return
         key = self.spec.api_key
@@ -214,9 +214,10 @@ class Emulator:
         )
 
     def _gone(self, engine: Engine, job: Job, record: RequestRecord) -> None:
-        engine.abort(job)
-        record.note(job, self._time.now())
-        record.fault = record.fault or "client left"
+        if not job.done:
+            engine.abort(job)
+            record.note(job, self._time.now())
+            record.fault = record.fault or "client left"
 
     def _health(self, exchange: Exchange) -> None:
         job = Job(name="HEALTH_CHECK", prompt=1, limit=1, target=1, internal=True, arrival=exchange.arrival)

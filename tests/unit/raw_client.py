@@ -84,7 +84,7 @@ async def _read(reader, seen):
         seen.ended = True
         return
     while True:
-        size = int(await reader.readline(), 16)
+        size = int((await reader.readuntil(b"\r\n")), 16)
         chunk = await reader.readexactly(size + 2)
         if size == 0:
             seen.ended = True
