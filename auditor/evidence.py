@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from auditor.measurement import Measurement, Plan, Purpose, Sample, Served
+from auditor.measurement import Measurement, Plan, Purpose, Sample, Served, accepted_length
 from auditor.profile import Profile
 from auditor.theory.device import Device
 from auditor.theory.fit import fit_prefill
@@ -171,9 +171,7 @@ class Evidence:
 
     @property
     def target(self) -> int | None:
-        """Requests in flight at the target load, over all replicas; a declared rate counts as the load planned for
-        it.
-        """
+        """Requests in flight at the target, over all replicas; a declared rate counts as the load planned for it."""
         traffic = self.profile.traffic
         if traffic.target_concurrency:
             return traffic.target_concurrency
@@ -185,6 +183,14 @@ class Evidence:
     def share_of_target(self) -> int | None:
         """Requests in flight on the busiest replica (over all its data-parallel ranks) at the target load."""
         return math.ceil(self.target / max(1, self.profile.deployment.replicas)) if self.target else None
+
+    @property
+    def batch(self) -> int | None:
+        """Streams that decode together on one replica at the target load: its share, up to the batch limits."""
+        ranks = self.settings.data_parallel if self.settings else 1
+        said = ((place, name) for place in (self.served, self.settings) for name in ("max_num_seqs", "slots"))
+        limits = (getattr(place, name, None) for place, name in said)
+        return min([self.share_of_target, *(limit * ranks for limit in limits if limit)]) if self.target else None
 
     @property
     def prefill_points(self) -> list[tuple[int, float]]:
@@ -200,10 +206,7 @@ class Evidence:
     @property
     def accept_length(self) -> float | None:
         """Tokens that a decode step gives a stream: 1 without speculation; None where its yield is unknown."""
-        if not self.speculates:
-            return 1.0
-        drafts, accepted = (sum(m.moved(f"spec_{n}") or 0 for m in self.measurements) for n in ("drafts", "accepted"))
-        return 1 + accepted / drafts if drafts else None
+        return accepted_length(self.measurements) if self.speculates else 1.0
 
     @property
     def speculates(self) -> bool:
@@ -223,10 +226,8 @@ class Evidence:
 
     def idle_ttft(self, prompt_tokens: float) -> float | None:
         """Seconds to the first token of a prompt that has the engine to itself, by the ladder; None without one."""
-        found = fit_prefill(self.prefill_points)
-        if found is None:
-            return None
-        return found.t0 + found.per_token * prompt_tokens + found.per_token_squared * prompt_tokens**2
+        fit, n = fit_prefill(self.prefill_points), prompt_tokens
+        return fit.t0 + fit.per_token * n + fit.per_token_squared * n**2 if fit else None
 
     @property
     def theory(self) -> tuple[Geometry, Settings, Device] | None:
@@ -238,14 +239,12 @@ class Evidence:
     @property
     def lacking(self) -> str | None:
         """One line that says what arithmetic lacks of the model's geometry, the device and the engine's settings."""
-        lacks = []
-        if self.geometry is None:
-            lacks.append(self.geometry_error or "the model's geometry (deployment.model)")
-        if self.device is None:
-            lacks.append(self.device_error or "the hardware (deployment.accelerator)")
-        if self.settings is None:
-            lacks.append("the engine's settings")
-        return "; ".join(lacks) or None
+        parts = (
+            (self.geometry, self.geometry_error or "the model's geometry (deployment.model)"),
+            (self.device, self.device_error or "the hardware (deployment.accelerator)"),
+            (self.settings, "the engine's settings"),
+        )
+        return "; ".join(word for part, word in parts if part is None) or None
 
     def where(self, path: str) -> Location | None:
         """The profile line of `path`, or of its nearest parent that is written down."""

@@ -3,7 +3,7 @@
 All times are seconds, all rates per second, all shares 0..1. None means "not observed", never 0.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -22,6 +22,7 @@ __all__ = [
     "Served",
     "Shape",
     "Snapshot",
+    "accepted_length",
 ]
 
 Purpose = Literal["cold", "slo", "prefill", "decode"]
@@ -273,6 +274,13 @@ class Measurement:
                 for s in good
             ]
         )
+
+
+def accepted_length(measurements: Iterable[Measurement]) -> float | None:
+    """Tokens that a speculative step gave a stream: 1 + accepted / drafts over these loads; None without counters."""
+    loads = tuple(measurements)
+    drafts, accepted = (sum(m.moved(f"spec_{name}") or 0.0 for m in loads) for name in ("drafts", "accepted"))
+    return 1 + accepted / drafts if drafts else None
 
 
 # -------------------------------------------------------------------------------------------------------------- served

@@ -3,6 +3,7 @@
 All durations are seconds, all rates per second, all shares 0..1. `loading` builds these objects; nothing here parses.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
@@ -180,6 +181,13 @@ class Objective:
     path: str
     percentile: str = ""
     cls: str | None = None
+
+    @property
+    def seconds(self) -> float:
+        """The limit as a ceiling in seconds: 1 / the floor for TPS."""
+        if self.metric != "tps":
+            return self.limit
+        return 1 / self.limit if self.limit > 0 else math.inf
 
     @property
     def subject(self) -> str:

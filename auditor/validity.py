@@ -34,6 +34,7 @@ __all__ = ["FAMILY", "judge"]
 CACHED = 0.05  # of the prompt tokens, beyond declared prefixes
 SHORT = 0.95  # of the tokens asked for
 REACHED = 0.9  # of the concurrency
+MOSTLY = 0.8  # of the time while requests are still to be sent
 LAG = 0.005  # seconds of the client's own delay that no verdict notices
 BUSY = 0.9  # of one core
 TURNOVERS = 5  # completions a slot before a load counts as steady
@@ -130,18 +131,24 @@ def t503_concurrency(evidence: Evidence) -> Iterable[Finding]:
     for m, rest in _loads(evidence):
         asked = max(m.load.concurrency, evidence.target or 0)
         peak = m.client.peak_inflight
-        spans = [(s.start, s.start + (s.closed or s.e2e or s.ttft or 0.0)) for s in m.samples]
-        whole = max((end for _, end in spans), default=0.0)
-        part = judging.time_at(spans, REACHED * asked) / whole if whole > 0 else 0.0
+        part = _time_near(m, REACHED * asked)
         rest["measured"] = Number.of("most in flight", peak, "requests", "measured")
         rest["required"] = Number.of("target", asked, "requests", "declared")
         rest["numbers"] = (Number.of(f"time at {REACHED:.0%} of the target or more", part, "share", "measured"),)
-        if peak >= REACHED * asked and part >= 0.5:
+        if peak >= REACHED * asked and part >= MOSTLY:
             yield _fine("T503", f"{peak} requests were in flight, {asked} were asked.", **rest)
             continue
-        why = f"At most {peak} of {asked} requests were in flight, for {part:.0%} of the time near the target."
+        why = f"At most {peak} of {asked} requests were in flight, {part:.0%} of the time near the target."
         fix = ("raise probe.budget, or lift what limits connections on the way (proxy, ulimit)",)
         yield _doubt("T503", why, _voids(LOADED, "pass"), "a load at the declared concurrency", remedies=fix, **rest)
+
+
+def _time_near(m: Measurement, level: float) -> float:
+    """The share of the time with at least `level` in flight, warm-up included, until the last request was sent."""
+    first, last = (edge([s.start for s in m.samples]) for edge in (min, max))
+    spans = [(s.start, s.start + (s.closed or s.e2e or s.ttft or 0.0)) for s in (*m.warmup, *m.samples)]
+    inside = [(max(a, first), min(b, last)) for a, b in spans if a < last and b > first]
+    return judging.time_at(inside, level) / (last - first) if last > first else float(len(spans) >= level)
 
 
 def t506_physics(evidence: Evidence) -> Iterable[Finding]:

@@ -29,6 +29,7 @@ from auditor.theory.limits import least_seconds
 from auditor.theory.physics import Beaten, beaten
 from auditor.theory.settings import Settings
 from auditor.theory.statistics import median
+from auditor.theory.work import rate
 
 __all__ = ["CHECK"]
 
@@ -57,7 +58,7 @@ _Theory = tuple[Geometry, Settings, Device]
 
 
 def h201_physical_limit(evidence: Evidence) -> Iterable[Finding]:
-    profile, batch = evidence.profile, evidence.share_of_target
+    profile, batch = evidence.profile, evidence.batch
     objectives = (*profile.objectives("ttft"), *profile.objectives("tps"), *profile.objectives("e2e"))
     rest: dict[str, Any] = {"deciding": True, "where": evidence.where("slo"), "severity": "high"}
     if not objectives:
@@ -71,8 +72,7 @@ def h201_physical_limit(evidence: Evidence) -> Iterable[Finding]:
 def _against_limit(evidence: Evidence, theory: _Theory, batch: int, o: Objective) -> Finding:
     """Whether the physical limit alone breaks an SLO; floors are compared as seconds a token."""
     floor, device = o.metric == "tps", theory[2]
-    allowed = 1 / o.limit if floor and o.limit else o.limit
-    limit = _limit(evidence, theory, batch, o)
+    limit, allowed = _limit(evidence, theory, batch, o), o.seconds
     unit, shown = ("tok/s", 1 / limit if limit else None) if floor else ("s", limit)
     rest: dict[str, Any] = {
         "subject": f"{o.metric} {o.subject}",
@@ -86,7 +86,7 @@ def _against_limit(evidence: Evidence, theory: _Theory, batch: int, o: Objective
     provisional = device.confidence == "C"
     if limit * (WIDE if provisional else 1.0) <= allowed:
         return CHECK.finding("H201", "pass", f"{_HOW[o.metric]} {limit:.3g} s at least: the SLO leaves room.", **rest)
-    rest["remedies"] = tuple(_ways_under(evidence, theory, batch, o, allowed))
+    rest["remedies"] = tuple(_ways_under(evidence, theory, batch, o))
     why = f"{_HOW[o.metric]} {limit:.3g} s at least on this hardware, the SLO allows {allowed:.3g} s"
     if provisional:
         missing = f"figures of {device.name} that two sources confirm"
@@ -124,8 +124,8 @@ def _arithmetic(evidence: Evidence, theory: _Theory, batch: int, o: Objective) -
     yield Number.of("bandwidth", theory[2].bandwidth, "bytes/s", "catalogue")
 
 
-def _ways_under(evidence: Evidence, theory: _Theory, batch: int, o: Objective, allowed: float) -> Iterator[str]:
-    geometry, settings, device = theory
+def _ways_under(evidence: Evidence, theory: _Theory, batch: int, o: Objective) -> Iterator[str]:
+    (geometry, settings, device), allowed = theory, o.seconds
     for lever in alternatives(settings, device):
         limit = _limit(evidence, (geometry, lever.settings, device), batch, o)
         if limit <= allowed:
@@ -191,7 +191,7 @@ def _measured_prefill(evidence: Evidence) -> dict[str, float]:
 
 
 def _predicted_decode(evidence: Evidence) -> dict[str, float]:
-    batch, (prompt, output) = evidence.share_of_target, evidence.profile.traffic.mean_lengths
+    batch, (prompt, output) = evidence.batch, evidence.profile.traffic.mean_lengths
     if evidence.theory is None or batch is None or prompt <= 0:
         return {}
     found = roofline.predict_decode(*evidence.theory, batch, round(prompt + output / 2))
@@ -200,7 +200,7 @@ def _predicted_decode(evidence: Evidence) -> dict[str, float]:
 
 def _measured_decode(evidence: Evidence) -> dict[str, float]:
     """A + q B + k B C: A is weights and overhead, which the weights' own time tells apart; k the cache; q compute."""
-    found, batch = fit.fit_decode(evidence.decode_points), evidence.share_of_target
+    found, batch = fit.fit_decode(evidence.decode_points), evidence.batch
     prompt, output = evidence.profile.traffic.mean_lengths
     if found is None or batch is None or not found.identifiable:
         return {}
@@ -213,7 +213,7 @@ def _measured_decode(evidence: Evidence) -> dict[str, float]:
 
 
 def h203_efficiency(evidence: Evidence) -> Iterable[Finding]:
-    """Limit over measured: prefill at the longest prompt of the ladder, decode at its smallest batch."""
+    """Share of the peak used by the longest prompt of the ladder, share of the bandwidth by its smallest batch."""
     theory = evidence.theory
     if theory is None or not (evidence.prefill_points or evidence.decode_points):
         yield CHECK.skip("H203", evidence.lacking or "prefill and decode ladders")
@@ -221,11 +221,12 @@ def h203_efficiency(evidence: Evidence) -> Iterable[Finding]:
     if evidence.prefill_points:
         longest = max(n for n, _ in evidence.prefill_points)
         seconds = median([s for n, s in evidence.prefill_points if n == longest])
-        yield _efficiency(evidence, theory, "prefill", 1, roofline.prefill_limit(*theory, longest).seconds / seconds)
+        ideal = roofline.prefill_limit(*theory, longest).flops / max(1.0, rate(theory[2], theory[1].compute_dtype))
+        yield _efficiency(evidence, theory, "prefill", 1, ideal / seconds)
     if evidence.decode_points:
         batch, context, seconds = min(evidence.decode_points)
-        limit = roofline.decode_limit(*theory, batch, context).seconds
-        yield _efficiency(evidence, theory, "decode", batch, limit / seconds)
+        found = roofline.decode_limit(*theory, batch, context)
+        yield _efficiency(evidence, theory, "decode", batch, (found.weights_s + found.kv_s) / seconds)
 
 
 def _efficiency(
@@ -237,12 +238,12 @@ def _efficiency(
         "subject": phase,
         "where": evidence.where("deployment.accelerator"),
         "confidence": "low" if device.confidence == "C" else "medium",
-        "measured": Number.of("share of the limit reached", ratio, "share", "measured"),
+        "measured": Number.of("share of the peak reached", ratio, "share", "measured"),
         "required": Number(
             name="usual", value=(low + high) / 2, unit="share", provenance="catalogue", low=low, high=high, note=source
         ),
     }
-    why = f"{phase.capitalize()} reaches {ratio:.0%} of the limit where {low:.0%} to {high:.0%} are usual"
+    why = f"{phase.capitalize()} reaches {ratio:.0%} of the peak where {low:.0%} to {high:.0%} are usual"
     if ratio >= low:
         return CHECK.finding("H203", "pass", f"{why}.", **rest)
     levers = ("look for clocks, thermals, other tenants of the device", "captured graphs ({enforce_eager} off)")
@@ -278,8 +279,7 @@ def h205_capture(evidence: Evidence) -> Iterable[Finding]:
     eager = evidence.served.enforce_eager if evidence.served else None
     eager = settings.enforce_eager if eager is None and settings else eager
     rest: dict[str, Any] = {"where": evidence.where("deployment.enforce_eager")}
-    captured = settings.captured_batch if settings else None
-    target = evidence.share_of_target or 0
+    captured, target = settings.captured_batch if settings else None, evidence.batch or 0
     if eager is None or not _on_gpu(evidence):
         yield CHECK.skip("H205", "a GPU, and whether the engine captures kernels (served or deployment.enforce_eager)")
     elif eager:

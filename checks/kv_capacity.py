@@ -224,7 +224,7 @@ def _relief(evidence: Evidence) -> Iterator[str]:
     fit_at_once = _carried(evidence, evidence.settings, found[0].kv, 0.95)
     if 1 <= fit_at_once < target:
         yield f"{evidence.flag('max_num_seqs')} {math.floor(fit_at_once)}: wait at the door instead of losing work"
-    yield from _room(evidence, fit_at_once, target)
+    yield from (next(_room(evidence, fit_at_once, target)), "K302 lists what else would make room")
 
 
 def k305_queue(evidence: Evidence) -> Iterable[Finding]:
@@ -291,7 +291,7 @@ def k306_usage(evidence: Evidence) -> Iterable[Finding]:
         yield CHECK.finding("K306", "pass", f"The cache is {max(usage):.0%} full at most.", **rest)
         return
     why = f"The cache reaches {max(usage):.0%} at the target: the next longer request preempts or waits."
-    yield CHECK.finding("K306", "warn", why, remedies=tuple(_relief(evidence)), **rest)
+    yield CHECK.finding("K306", "warn", why, remedies=tuple(_relief(evidence))[-2:], **rest)
 
 
 def k307_jitter(evidence: Evidence) -> Iterable[Finding]:

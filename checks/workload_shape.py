@@ -73,7 +73,7 @@ def _wait(evidence: Evidence, cls: TrafficClass) -> Wait | None:
     tpots = [s.tpot for s in evidence.requests(cls=cls.name) if s.good and s.tpot is not None]
     if ttfts and (tpots or output <= 1):
         return Wait(math.fsum(ttfts) / len(ttfts), math.fsum(tpots) / max(1, len(tpots)), output, len(ttfts))
-    theory, batch = evidence.theory, evidence.share_of_target
+    theory, batch = evidence.theory, evidence.batch
     if theory is None or batch is None:
         return None
     context, interleaved = round(prompt + output / 2), prompt / max(1.0, output)
@@ -110,8 +110,7 @@ def w101_declared(evidence: Evidence) -> Iterable[Finding]:
 
 
 def w102_user_time(evidence: Evidence) -> Iterable[Finding]:
-    waits = _waits(evidence)
-    share = dominance.overall((c.share, wait) for c, wait in waits)
+    waits, share = _waits(evidence), _user_share(evidence)
     if share is None:
         known = evidence.profile.traffic.classes
         yield CHECK.skip("W102", "a measured load, or what it takes to predict one" if known else "traffic.classes")
@@ -135,7 +134,7 @@ def w102_user_time(evidence: Evidence) -> Iterable[Finding]:
 
 def _device_share(evidence: Evidence) -> tuple[float, Provenance] | None:
     """Share of the device's time that goes to prompts at the target load: from the ladders, else by the step law."""
-    batch, (prompt, output) = evidence.share_of_target, evidence.profile.traffic.mean_lengths
+    batch, (prompt, output) = evidence.batch, evidence.profile.traffic.mean_lengths
     if batch is None or prompt <= 0:
         return None
     prefill, decode = fit.fit_prefill(evidence.prefill_points), fit.fit_decode(evidence.decode_points)
@@ -296,8 +295,7 @@ def _judge(
     if not values:
         return CHECK.skip(rule, f"requests that show {metric}" if samples else "a measured load at the target", **rest)
     floor = metric == "tps"
-    ceiling = 1 / objective.limit if floor and objective.limit else objective.limit
-    judged = judging.judge_ceiling(values, ceiling, objective.share, evidence.profile.probe.confidence)
+    judged = judging.judge_ceiling(values, objective.seconds, objective.share, evidence.profile.probe.confidence)
     name, unit = f"{metric} {objective.percentile}", "tok/s" if floor else "s"
     note = f"worth {judged.effective:.0f} independent ones" if judged.effective < judged.n else ""
     value = judging.inverse(judged.value) if floor else judged.value
@@ -311,12 +309,14 @@ def _judge(
 
 def _what_if(evidence: Evidence, metric: str) -> Iterator[str]:
     """What each lever would bring, computed: the idle TTFT of a p95 prompt, or the decode step at the target."""
-    theory, batch, classes = evidence.theory, evidence.share_of_target, evidence.profile.traffic.classes
+    theory, batch, classes = evidence.theory, evidence.batch, evidence.profile.traffic.classes
     if theory is None or batch is None or not classes:
         return
     geometry, settings, device = theory
     prompt = max(shape.at(c.prompt_tokens.curve, 0.95) for c in classes)
     if metric == "ttft":
+        if (idle := evidence.idle_ttft(prompt)) is not None:
+            yield f"a {prompt}-token prompt alone takes {idle:.3g} s here: the rest is waiting, see K303 and K305"
         what = f"a {prompt}-token prompt alone"
         found = gains(settings, device, lambda s: roofline.predict_prefill(geometry, s, device, prompt).seconds)
     else:

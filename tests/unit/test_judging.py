@@ -347,3 +347,18 @@ def test_numbers_without_a_finite_bound_leave_it_open():
     number = Number.measured("TTFT p95", Interval(0.5, math.inf, math.inf), "s", 30)
     assert (number.value, number.low, number.high) == (None, 0.5, None)
     assert "failed requests" in number.note
+
+
+def test_the_batch_is_the_replicas_share_up_to_the_batch_limits():
+    evidence = make_evidence()
+    assert evidence.batch == 16
+    assert replace(evidence, served=make_served(max_num_seqs=8)).batch == 8
+    ranks = make_settings(data_parallel=2, devices=2, max_num_seqs=5)
+    assert replace(evidence, settings=ranks).batch == 10
+    assert replace(evidence, profile=make_profile(traffic=Traffic())).batch is None
+
+
+def test_a_floor_is_a_ceiling_in_seconds():
+    profile = make_profile(slo=Slo(tps={"p05": 25.0, "p01": 0.0}, e2e={"p95": 2.0}))
+    assert [o.seconds for o in profile.objectives("tps")] == [0.04, math.inf]
+    assert profile.objectives("e2e")[0].seconds == 2.0
