@@ -28,13 +28,13 @@ from auditor.theory.kv.geometry import Geometry
 from auditor.theory.limits import least_seconds
 from auditor.theory.physics import Beaten, beaten
 from auditor.theory.settings import Settings
-from auditor.theory.statistics import median
 from auditor.theory.work import rate
 
 __all__ = ["CHECK"]
 
 WIDE = 2.0  # the margin with which an SLO passes on provisional hardware figures
 STALLS = 0.05  # of the requests
+SATURATES = 512  # prompt tokens from which a GEMM fills a device
 COLD = 3.0  # times the warm TTFT
 SLOW_BACKENDS = ("eager", "torch_native", "torch_sdpa", "sdpa", "math", "native")
 BACKENDS = (
@@ -213,15 +213,16 @@ def _measured_decode(evidence: Evidence) -> dict[str, float]:
 
 
 def h203_efficiency(evidence: Evidence) -> Iterable[Finding]:
-    """Share of the peak used by the longest prompt of the ladder, share of the bandwidth by its smallest batch."""
-    theory = evidence.theory
-    if theory is None or not (evidence.prefill_points or evidence.decode_points):
-        yield CHECK.skip("H203", evidence.lacking or "prefill and decode ladders")
+    """Prefill by what a further token of a long prompt costs, decode by the ladder's smallest batch."""
+    theory, law = evidence.theory, fit.fit_prefill(evidence.prefill_points)
+    longest = max((n for n, _ in evidence.prefill_points), default=0)
+    long_enough = theory is not None and law is not None and law.per_token > 0 and longest >= SATURATES
+    if theory is None or not (long_enough or evidence.decode_points):
+        yield CHECK.skip("H203", evidence.lacking or "ladders with prompts of 512 tokens or more")
         return
-    if evidence.prefill_points:
-        longest = max(n for n, _ in evidence.prefill_points)
-        seconds = median([s for n, s in evidence.prefill_points if n == longest])
+    if law is not None and long_enough:
         ideal = roofline.prefill_limit(*theory, longest).flops / max(1.0, rate(theory[2], theory[1].compute_dtype))
+        seconds = law.per_token * longest + law.per_token_squared * longest**2
         yield _efficiency(evidence, theory, "prefill", 1, ideal / seconds)
     if evidence.decode_points:
         batch, context, seconds = min(evidence.decode_points)
@@ -246,8 +247,10 @@ def _efficiency(
     why = f"{phase.capitalize()} reaches {ratio:.0%} of the peak where {low:.0%} to {high:.0%} are usual"
     if ratio >= low:
         return CHECK.finding("H203", "pass", f"{why}.", **rest)
-    levers = ("look for clocks, thermals, other tenants of the device", "captured graphs ({enforce_eager} off)")
-    fix = (*map(evidence.spell, levers), "a fast attention backend (H206)")
+    fix = (
+        "look for clocks, thermals, other tenants of the device",
+        "capture kernels, use a fused backend (H205, H206)",
+    )
     return CHECK.finding("H203", "warn", f"{why}: time is lost beside the work itself.", remedies=fix, **rest)
 
 

@@ -233,6 +233,20 @@ def test_usual_efficiency_passes_and_a_slow_step_warns():
     assert "23%" in slow.why
 
 
+def test_prefill_efficiency_is_that_of_a_further_token():
+    """129 TFLOP at 989 TFLOP/s: 0.130 s, of 22 us x 8,000 = 0.176 s: 74 %, however large the fixed cost."""
+    for t0 in (0.02, 0.5):
+        finding = of("H203", "prefill", ladder(**(LAW | {"t0": t0})))
+        assert finding.measured is not None
+        assert finding.measured.value == pytest.approx(0.743, abs=0.01)
+
+
+def test_short_prompts_do_not_fill_a_device():
+    evidence = ladder(**LAW)
+    short = tuple(m for m in evidence.measurements if (m.load.prompt_tokens or 0) < 512)
+    assert [f.subject for f in judge("H203", replace(evidence, measurements=short))] == ["decode"]
+
+
 def test_efficiency_needs_hardware_and_ladders():
     assert only("H203", replace(make_evidence(), device=None)).status == "skip"
     assert only("H203", replace(make_evidence(), measurements=())).status == "skip"
