@@ -247,10 +247,7 @@ def _efficiency(
     why = f"{phase.capitalize()} reaches {ratio:.0%} of the peak where {low:.0%} to {high:.0%} are usual"
     if ratio >= low:
         return CHECK.finding("H203", "pass", f"{why}.", **rest)
-    fix = (
-        "look for clocks, thermals, other tenants of the device",
-        "capture kernels, use a fused backend (H205, H206)",
-    )
+    fix = ("look for clocks, thermals, other tenants of the device", "capture kernels, fuse attention (H205, H206)")
     return CHECK.finding("H203", "warn", f"{why}: time is lost beside the work itself.", remedies=fix, **rest)
 
 
