@@ -76,6 +76,10 @@ class Pool:
             count += 1
         return count
 
+    def unused(self, keys: Sequence_[int]) -> int:
+        """How many of these cached units no sequence uses."""
+        return sum(key in self._idle for key in keys)
+
     def share(self, sequence: Sequence, keys: Sequence_[int]) -> None:
         """Let an empty sequence start with cached units."""
         for key in keys:

@@ -16,16 +16,18 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 VIRTUAL_START = 1000.0  # loop time at which virtual time starts: not 0, so that "no time yet" cannot hide
 VIRTUAL_EPOCH = 1_800_000_000.0  # the Unix time that is then shown
+GRAIN = 0.001  # both uvloop and asyncio over epoll wait for whole milliseconds
 SETTLE = 3  # polls that must find nothing before time jumps
 STUCK_AFTER = 20.0  # real seconds without timers, input or helpers before a virtual run is called stuck
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """`now` tells loop time; `epoch` is the Unix time at loop time 0."""
+    """`now` tells loop time; `epoch` is the Unix time at loop time 0; `grain` is how coarse the loop's timers are."""
 
     now: Callable[[], float]
     epoch: float
+    grain: float = 0.0
 
     def unix(self, at: float) -> float:
         """Unix time, seconds."""
@@ -41,7 +43,7 @@ def clock_of(loop: asyncio.AbstractEventLoop) -> Clock:
     if isinstance(loop, VirtualTimeLoop):
         return Clock(loop.time, VIRTUAL_EPOCH - VIRTUAL_START)
     # uvloop tells whole milliseconds; what it reads, finer, is the monotonic clock, as in asyncio's own loops.
-    return Clock(time.monotonic, time.time() - time.monotonic())
+    return Clock(time.monotonic, time.time() - time.monotonic(), GRAIN)
 
 
 class _Selector(selectors.DefaultSelector):

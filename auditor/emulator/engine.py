@@ -2,12 +2,12 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
 from auditor.emulator.blocks import Pool
 from auditor.emulator.buckets import buckets
+from auditor.emulator.clock import Clock
 from auditor.emulator.counters import Counters
 from auditor.emulator.holdback import SglangScheduler
 from auditor.emulator.memory import PoolSize
@@ -50,7 +50,7 @@ class _Pace:
 class Engine:
     """A scheduler driven by timers: each step ends when its law says, absolutely, so lateness does not add up."""
 
-    def __init__(self, spec: Spec, size: PoolSize, record: Record, now: Callable[[], float], index: int) -> None:
+    def __init__(self, spec: Spec, size: PoolSize, record: Record, clock: Clock, index: int) -> None:
         self.spec = spec
         self.index = index
         self.scheduler = _scheduler(spec, size)
@@ -58,11 +58,12 @@ class Engine:
         self.law = law(spec)
         self._record = record
         self._loop = asyncio.get_running_loop()
-        self._now = now
+        self._now = clock.now
+        self._early = clock.grain
         self._handle: asyncio.Handle | None = None
         self._random = Random(f"jitter {spec.seed} {index}")
         self._cold = spec.faults.cold_first_token
-        self._pace = _Pace(now())
+        self._pace = _Pace(clock.now())
         self._entering: dict[Job, asyncio.TimerHandle] = {}
 
     @property
@@ -104,8 +105,6 @@ class Engine:
 
     def _begin(self, start: float) -> None:
         step = self.scheduler.plan()
-        while step.empty and step.preempted:  # slots were given back: they are there for the next plan
-            step = self.scheduler.plan()
         if step.empty:
             self._handle = None
             self.counters.throughput = 0.0
@@ -119,7 +118,7 @@ class Engine:
             for job in step.preempted:
                 self.counters.report(job)
         due = start + self._seconds(step)
-        self._handle = self._loop.call_at(due, self._end, step, start, due)
+        self._handle = self._loop.call_at(due - self._early, self._end, step, start, due)
 
     def _seconds(self, step: Step) -> float:
         seconds = self.law.step(step.contexts, [(new, before) for _, new, before in step.chunks])
@@ -133,12 +132,13 @@ class Engine:
 
     def _end(self, step: Step, start: float, due: float) -> None:
         """Give out the step's tokens; everything else waits until they are on their way."""
-        now = self._now()
+        while (now := self._now()) < due and self._early:
+            pass  # the last millisecond, which the loop's timers cannot tell
         scheduler = self.scheduler
         held = (len(scheduler.running), len(scheduler.waiting), scheduler.pool.used)
         given = scheduler.complete(step)
         for job, count in given:
-            job.emit(count, now, job.done)
+            job.emit(count, now, job.output >= job.target)
         prefill = sum(new for _, new, _ in step.chunks)
         self._record.steps.append(
             StepRecord(self.index, start, due, now - due, len(step.decodes), prefill, *held, len(step.preempted))

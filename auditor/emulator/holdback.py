@@ -49,8 +49,6 @@ class SglangScheduler(Batching):
         future = sum(self._future(job) + job.length - job.computed - 1 for job in self.running)
         if self.chunked is not None:
             taken = self._continue(step, self.chunked, chunk)
-            if not taken:
-                return step
             chunk -= taken
             rest -= taken
         while self.waiting and chunk > 0 and rest > 0:
@@ -61,14 +59,15 @@ class SglangScheduler(Batching):
             cached = self._cached(job)
             new = job.length - cached
             taken = min(new, chunk)
-            if not self._fits(job, new, available - future) or not self._enter(job, cached, taken):
+            pinned = self._pinned(job, cached)
+            if not self._fits(job, new + pinned, available - future) or not self._enter(job, cached, taken):
                 self.full = bool(self.running) and len(step.admitted) < len(self.running)
                 break
             self.waiting.popleft()
             self.running.append(job)
             step.admitted.append(job)
             step.chunks.append((job, taken, cached))
-            future += new + min(job.limit - job.output, CLIP_MAX_NEW_TOKENS)
+            future += new + pinned + min(job.limit - job.output, CLIP_MAX_NEW_TOKENS)
             chunk -= taken
             rest -= taken
             if taken < new:
@@ -77,12 +76,17 @@ class SglangScheduler(Batching):
 
     def _continue(self, step: Step, job: Job, chunk: int) -> int:
         taken = min(job.length - job.computed, chunk)
-        if not self.pool.grow(job.sequence, job.computed + taken):
-            return 0
+        self.pool.grow(job.sequence, job.computed + taken)  # admission saw to it that there is room
         step.chunks.append((job, taken, job.computed))
         if job.computed + taken == job.length:
             self.chunked = None
         return taken
+
+    def _pinned(self, job: Job, cached: int) -> int:
+        """Slots of the cached prefix that could be given out now and cannot any more once this job runs."""
+        if self.limits.prefix_cached:
+            return cached
+        return self.pool.unit * self.pool.unused(job.keys[: cached // self.pool.unit])
 
     def _future(self, job: Job) -> float:
         ratio = 1.0 if job.ignore_eos else self.ratio
@@ -98,14 +102,12 @@ class SglangScheduler(Batching):
     def _fits_to_the_end(self, job: Job, new: int) -> bool:
         """Replay how the batch would end, shortest rest first: at no point may the slots run out."""
         rests = []
-        unheld = 0  # prompt tokens admitted in this step whose slots are taken already, and chunks still to come
         for other in (*self.running, job):
             ratio = 1.0 if other.ignore_eos else self.ratio
             left = other.limit * ratio - other.output
             if left > 0:
                 rests.append((left, other.length))
-        if self.chunked is not None:
-            unheld = self.chunked.length - self.chunked.computed
+        unheld = self.chunked.length - self.chunked.computed if self.chunked else 0
         free = self.pool.available - new - unheld
         freed = 0
         for index, (left, occupied) in enumerate(sorted(rests)):
@@ -132,11 +134,6 @@ class SglangScheduler(Batching):
         else:
             self.ratio = max(self.least_ratio, self.ratio - (self.first_ratio - self.least_ratio) / DECAY_STEPS)
         step.decodes = [pair for pair in wanted if self.pool.grow(pair[0].sequence, pair[0].computed + pair[1])]
-        if not step.decodes and self.chunked is not None:  # a half-admitted prompt holds the slots: give them back
-            self.running.remove(self.chunked)
-            self._evict(self.chunked)
-            step.preempted.append(self.chunked)
-            self.chunked = None
         return step
 
     def _missing(self, wanted: list[tuple[Job, int]]) -> int:

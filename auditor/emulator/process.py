@@ -91,8 +91,9 @@ async def start_process(spec: Spec) -> tuple[str, Callable[[], None]]:
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        process.stdin.write(pickle.dumps(spec))
-        process.stdin.flush()
+        with suppress(BrokenPipeError):  # it is gone already: the missing line tells
+            process.stdin.write(pickle.dumps(spec))
+            process.stdin.flush()
         line = await asyncio.to_thread(process.stdout.readline)
     except BaseException:
         _stop(process)

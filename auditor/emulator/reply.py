@@ -11,6 +11,7 @@ from auditor.emulator.wire import DONE, Usage, Wire, event
 
 __all__ = ["Manner", "Reply"]
 
+TEXTS = len(REPLY_TEXTS)
 COALESCE = 117  # SGLang's detokenizer now and then hands two tokens on together; here the 61st of so many waits
 
 
@@ -41,7 +42,9 @@ class Reply:
         self._headed = False
         self._kept: list[bytes] = []
         self._events: list[bytes] = []
-        self._plain = manner.stream and not manner.continuous and not manner.buffered and not wire.sglang
+        self._plain = not (manner.continuous or manner.buffered or manner.cut or wire.sglang)
+        self._times = record.times.append
+        self._counts = record.counts.append
 
     def open(self) -> None:
         """Send the head of the stream before the first token, as vLLM does."""
@@ -51,17 +54,19 @@ class Reply:
 
     def emit(self, count: int, at: float, done: bool) -> None:
         """Take `count` tokens; the common case is one precomputed event and one write."""
-        first, self._sent = self._sent, self._sent + count
-        self._record.times.append(at)
-        self._record.counts.append(count)
+        first = self._sent
+        self._sent = first + count
+        self._times(at)
+        self._counts(count)
+        if self._events and count == 1 and not done and self._exchange.open:
+            self._exchange.write(self._events[first % TEXTS])
+            return
         if done:
             self._record.finish_reason = self._reason()
             self._record.note(self._job, at)
         if not self._exchange.open:
             return
-        if first and count == 1 and self._plain and not done and self._manner.cut is None:
-            self._exchange.write(self._events[first % len(REPLY_TEXTS)])
-        elif self._manner.stream:
+        if self._manner.stream:
             self._stream(first, count, done)
         elif self._manner.cut and self._sent * 2 >= self._job.target:
             self._misbehave(self._manner.cut)

@@ -56,7 +56,7 @@ class Emulator:
         self._loop = asyncio.get_running_loop()
         self._time = self._clock or clock_of(self._loop)
         count = self.spec.replicas * self.spec.data_parallel
-        engines = [Engine(self.spec, self.size, self.record, self._time.now, index) for index in range(count)]
+        engines = [Engine(self.spec, self.size, self.record, self._time, index) for index in range(count)]
         self._deployment = Deployment(self.spec, self.size, tuple(engines), self._time.unix(self._time.now()))
         self._gateway = Gateway(self.spec.faults, self._time.now)
         self._server = await self._loop.create_server(self._connection, host, port, backlog=BACKLOG, reuse_address=True)
