@@ -44,7 +44,10 @@ class Law:
     bandwidth: float
     attention_peak: float
     kv_bandwidth: float
+    expert_peak: float
     half_full: float
+    half_full_prefill: float
+    routing: float
     mixed_penalty: float
     graph_gap: float
     launch: float
@@ -64,7 +67,7 @@ class Law:
         graph = self.captured and not chunks and batch <= CAPTURE_SIZES[-1]
         rows = (CAPTURE_SIZES[bisect_left(CAPTURE_SIZES, batch)] if graph else batch) * width
         tokens = rows + sum(new for new, _ in chunks)
-        linear = self._linear(tokens)
+        linear = self._linear(tokens, self.half_full_prefill if chunks else self.half_full)
         total = 0.0
         for group in self.groups:
             kernel = linear + self._attention(group, contexts, chunks)
@@ -74,14 +77,14 @@ class Law:
         head = max(self.head_parameters * 2 / self.bandwidth, 2 * self.head_parameters * outputs / self.peak)
         return total + head + self.base + self.per_sequence * (batch + len(chunks))
 
-    def _linear(self, tokens: int) -> float:
-        active = self.dense_parameters + self.expert_parameters * self.experts_per_token
+    def _linear(self, tokens: int, half_full: float) -> float:
+        """One layer's matrices: few tokens fill the compute units badly, and experts each see few of them."""
+        used = self.dense_parameters / self.peak + self.expert_parameters * self.experts_per_token / self.expert_peak
         touched = 0.0
         if self.experts:
             touched = self.experts * (1 - (1 - self.experts_per_token / self.experts) ** tokens)
         streamed = (self.dense_parameters + self.expert_parameters * touched) * self.parameter_bytes
-        compute = 2 * active * (tokens + self.half_full) / self.peak
-        return max(compute, streamed / self.bandwidth)
+        return max(2 * used * (tokens + half_full), streamed / self.bandwidth) + self.routing
 
     def _attention(self, group: _Group, contexts: Sequence[int], chunks: Sequence[tuple[int, int]]) -> float:
         window = group.window
@@ -142,7 +145,10 @@ def law(spec: Spec) -> Law:
         bandwidth=bandwidth * draw(0.83, 0.91),
         attention_peak=peak * draw(0.35, 0.5),
         kv_bandwidth=bandwidth * draw(0.7, 0.82),
+        expert_peak=peak * draw(0.15, 0.25),
         half_full=draw(30, 60),
+        half_full_prefill=draw(120, 220),
+        routing=draw(10e-6, 20e-6) if experts else 0.0,
         mixed_penalty=draw(1.05, 1.2),
         graph_gap=draw(14e-6, 26e-6),
         launch=draw(80e-6, 120e-6),
