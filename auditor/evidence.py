@@ -77,9 +77,7 @@ class CoverageItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """What the dashboards and rules given cover, and what the engine's own page offers (`offered`: concept ->
-    names).
-    """
+    """What the dashboards and rules given cover; `offered` are the names on the engine's own page, by concept."""
 
     items: tuple[CoverageItem, ...]
     offered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -100,9 +98,7 @@ _ALSO = {
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """One setting said twice and differently: profile path, both values, both places ("profile:12", "launch
-    --flag").
-    """
+    """One setting said twice and differently: profile path, both values, both places ("launch --flag")."""
 
     field: str
     first: str
@@ -341,15 +337,17 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One question's rules. Registered through the entry-point group `auditor.checks`; `api` is this interface's
-    version.
+    """One question's rules, registered through the entry-point group `auditor.checks`; `api` is its version.
 
     `question` is one upper-case letter that starts its rule ids; `pages` the package folder that holds `<id>.md`.
+    `answers` names the findings that answer the question in words, whatever their status: "W102", or "K302 mix" for
+    the finding of one subject.
     """
 
     question: str
     title: str
     rules: tuple[Rule, ...]
+    answers: tuple[str, ...] = ()
     pages: str = "checks/rules"
     api: int = 1
 
@@ -368,9 +366,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionResult:
-    """One question's verdict and the findings that decided it; `asked` False where the profile or --only left it
-    out.
-    """
+    """One question's verdict, the rules that decided it, and its answer in words; `asked` False if it was left out."""
 
     question: str
     title: str
@@ -378,6 +374,7 @@ class QuestionResult:
     asked: bool = True
     decided_by: tuple[str, ...] = ()
     headline: str = ""
+    answers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

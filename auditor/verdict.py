@@ -23,6 +23,7 @@ _EXIT: Mapping[Verdict, int] = {"READY": 0, "NOT READY": 1, "INCONCLUSIVE": 4}
 _INCONCLUSIVE_EXIT = {"inconclusive": 4, "warn": 0, "pass": 0, "fail": 1}
 _INTERRUPTED_EXIT = 130
 _VALIDITY = "T"
+_MOST_ANSWERS = 3  # lines a question; more is a table, not an answer
 
 
 def decide(
@@ -47,7 +48,7 @@ def decide(
     valid = _void([f for f in findings if f.rule[:1] in asked or f.rule.startswith(_VALIDITY)])
     waivers = _Waivers(profile.waivers, today)
     judged = sorted((_complete(waivers.cover(finding)) for finding in valid), key=_worst_first)
-    questions = tuple(_question(scope, judged) for scope in scopes)
+    questions = tuple(replace(_question(scope, judged), answers=_answers(scope, checks, judged)) for scope in scopes)
     verdict = _verdict(questions)
     return Report(
         schema_version=SCHEMA_VERSION,
@@ -237,6 +238,18 @@ def _headline(finding: Finding, status: Status, count: int) -> str:
     text = finding.missing if status == "inconclusive" and finding.missing else finding.why
     more = f" (and {count - 1} more)" if count > 1 and status != "pass" else ""
     return f"{finding.rule}{subject}: {text}{more}"
+
+
+def _answers(scope: _Scope, checks: Sequence[Check], findings: Sequence[Finding]) -> tuple[str, ...]:
+    """What the findings that a check names as answers say, in its order; what was skipped says nothing."""
+    wanted = [name for c in checks if scope.asked and c.question == scope.question for name in c.answers]
+    told = [f for f in findings if f.status != "skip" and f.rule.startswith(scope.question)]
+    answers = [_answer(f) for name in wanted for f in told if name == f"{f.rule} {f.subject or ''}".rstrip()]
+    return tuple(dict.fromkeys(answers))[:_MOST_ANSWERS]
+
+
+def _answer(finding: Finding) -> str:
+    return f"{finding.why} (in doubt: {', '.join(finding.voided_by)})" if finding.voided_by else finding.why
 
 
 # ------------------------------------------------------------------------------------------------------------- verdict

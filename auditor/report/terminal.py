@@ -89,6 +89,14 @@ def _questions(report: Report, paint: _Paint) -> Iterable[str]:
         yield from _question(result, width, paint)
 
 
+def _answers(report: Report) -> Iterable[str]:
+    """What the answering rules say, in words: a reader wants it even when all is well."""
+    for result in report.questions:
+        for position, answer in enumerate(result.answers):
+            first = f"  {words.clip(result.question, 2) if not position else ' '}  "
+            yield from _wrap(words.clean(answer, 300), first, len(first))
+
+
 def _measured(report: Report) -> Iterable[str]:
     """One line a load that imitates the traffic: what a reader wants to know even when all is well."""
     for item in map(figures, report.evidence.loads("slo")):
@@ -175,8 +183,8 @@ def _lines(report: Report, paint: _Paint) -> Iterable[str]:
     yield from _verdict(report, paint)
     yield ""
     yield from _questions(report, paint)
-    measured = list(_measured(report))
-    yield from ["", *measured] if measured else []
+    for block in map(list, (_answers(report), _measured(report))):
+        yield from ["", *block] if block else []
     for finding in words.shown(report):
         yield from _card(finding, confidence, paint)
     yield from _folded(report)
