@@ -1,7 +1,6 @@
 """Bottleneck: what limits this hardware, compute or bandwidth, how far from the limit does it run, can it meet the SLO?
 
-Prefill multiplies matrices (compute, shows as TTFT); decode reads every weight and the KV cache for one token a stream
-(bandwidth, shows as TPS). One device has both faces; the traffic chooses.
+Prefill multiplies matrices (compute, shows as TTFT); decode reads weights and KV cache a token (bandwidth, TPS).
 
 | rule | looks at | decides |
 |---|---|---|
@@ -386,6 +385,7 @@ def h209_hardware(evidence: Evidence) -> Iterable[Finding]:
 CHECK = Check(
     question="H",
     title="Bottleneck",
+    answers=("H202 prefill", "H202 decode"),
     rules=(
         Rule("H201", "SLO against the physical limit", h201_physical_limit),
         Rule("H202", "Bottleneck of each phase", h202_bottleneck),

@@ -384,6 +384,7 @@ def _differences(evidence: Evidence, rule: str, found: list[Conflict]) -> Iterat
 CHECK = Check(
     question="K",
     title="KV capacity",
+    answers=("K302 mix", "K306"),
     rules=(
         Rule("K301", "Weights fit", k301_weights),
         Rule("K302", "Target concurrency against the pool", k302_concurrency),

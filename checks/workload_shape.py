@@ -187,9 +187,8 @@ def w104_goal(evidence: Evidence) -> Iterable[Finding]:
     rest: dict[str, Any] = {"where": evidence.where("traffic.optimize_for"), "severity": "low"}
     if goal is None:
         hint = f" In this traffic {MATTERS[leans(share)]}." if share is not None else ""
-        rest["remedies"] = ("set traffic.optimize_for to ttft, tps or cost",)
         why = f"No goal is declared, so remedies cannot weigh TTFT, TPS and cost.{hint}"
-        yield CHECK.finding("W104", "warn", why, **rest)
+        yield CHECK.finding("W104", "warn", why, remedies=("set traffic.optimize_for to ttft, tps or cost",), **rest)
     elif share is None:
         yield CHECK.skip("W104", "what users wait for (W102)", **rest)
     elif goal == "cost" or leans(share) in (goal, "both"):
@@ -383,6 +382,7 @@ def w120_overload(evidence: Evidence) -> Iterable[Finding]:
 CHECK = Check(
     question="W",
     title="Workload shape",
+    answers=("W102", "W103"),
     rules=(
         Rule("W101", "Workload shape declared", w101_declared),
         Rule("W102", "What users wait for", w102_user_time),

@@ -49,7 +49,12 @@ def _questions(report: Report) -> list[str]:
         )
         for q in report.questions
     ]
-    return _table(("Question", "Verdict", "Why"), rows)
+    answers = [
+        f"- **{escape(q.question, 10)}**: {' '.join(escape(answer, 300) for answer in q.answers)}"
+        for q in report.questions
+        if q.answers
+    ]
+    return [*_table(("Question", "Verdict", "Why"), rows), *(["", *answers] if answers else [])]
 
 
 def _facts(finding: Finding, confidence: float) -> Iterable[tuple[str, str]]:

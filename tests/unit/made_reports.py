@@ -125,7 +125,13 @@ QUESTIONS = (
     QuestionResult(
         question="W", title="Workload shape", status="fail", decided_by=("W110",), headline="TTFT p95 2.4 s over 1.5 s"
     ),
-    QuestionResult(question="H", title="Bottleneck", status="pass", headline="decode is limited by bandwidth"),
+    QuestionResult(
+        question="H",
+        title="Bottleneck",
+        status="pass",
+        headline="H201 [ttft p95]: Reading the prompt takes 0.0361 s at least: the SLO leaves room.",
+        answers=("Prefill is bound by compute (measured and predicted).", "Decode is bound by weights (predicted)."),
+    ),
     QuestionResult(question="K", title="KV capacity", status="inconclusive", headline="no metrics page"),
     QuestionResult(question="M", title="Monitoring", status="skip", asked=False, headline="not required"),
 )

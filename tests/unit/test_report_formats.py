@@ -40,7 +40,7 @@ def _hostile():
     evidence = replace(EVIDENCE, served=served, problems=(HOSTILE,), setting_sources={HOSTILE: HOSTILE})
     skip = replace(finding, status="skip", rule="H206")
     good = replace(finding, status="pass", rule="M401")
-    questions = (replace(QUESTIONS[0], headline=HOSTILE, title=HOSTILE), *QUESTIONS[1:])
+    questions = (replace(QUESTIONS[0], headline=HOSTILE, title=HOSTILE, answers=(HOSTILE,)), *QUESTIONS[1:])
     return replace(
         REPORT,
         verdict_line=f"NOT READY: {HOSTILE}",
@@ -94,6 +94,31 @@ def test_terminal_leaves_passes_to_one_line():
     text = RENDERERS["terminal"](replace(REPORT, findings=(GOOD, replace(GOOD, rule="M402"), TTFT)))
     assert "passed       M401, M402\n" in text
     assert "Panel 'TTFT'" not in text
+
+
+ANSWERED = replace(
+    READY,
+    questions=(
+        replace(QUESTIONS[0], answers=("Users wait 6 % for the first token: TPS matters.", "No conflict.")),
+        *QUESTIONS[1:],
+    ),
+)
+
+
+def test_terminal_shows_answers_when_all_is_well():
+    text = RENDERERS["terminal"](ANSWERED)
+    assert "\n  W  Users wait 6 % for the first token: TPS matters.\n     No conflict.\n" in text
+
+
+def test_markdown_shows_answers_under_the_table_and_not_folded():
+    first = RENDERERS["markdown"](ANSWERED).partition("<details>")[0]
+    assert "\n- **W**: Users wait 6 % for the first token: TPS matters. No conflict.\n" in first
+
+
+def test_json_carries_answers():
+    questions = json.loads(RENDERERS["json"](ANSWERED))["questions"]
+    assert questions[0]["answers"] == list(ANSWERED.questions[0].answers)
+    assert questions[2]["answers"] == []
 
 
 def test_markdown_has_no_markup_of_others():

@@ -112,6 +112,37 @@ def test_the_headline_counts_the_other_decisive_findings():
     assert report.questions[2].decided_by == ("K302", "K304")
 
 
+ANSWERING = tuple(replace(c, answers=("K304", "K302 mix")) if c.question == "K" else c for c in CHECKS)
+
+
+def test_a_question_says_its_answer_whatever_it_decided():
+    found = [
+        *ALL_PASS,
+        finding("K304", "warn", deciding=False, why="The cache is 97 % full."),
+        finding("K302", "pass", subject="mix", deciding=False, why="The pool carries 12 requests."),
+        finding("K302", "pass", subject="p50", deciding=False, why="The pool carries 9 requests."),
+    ]
+    questions = {q.question: q for q in judge(found, checks=ANSWERING).questions}
+    assert questions["K"].answers == ("The cache is 97 % full.", "The pool carries 12 requests.")
+    assert questions["W"].answers == ()
+
+
+def test_what_was_skipped_or_not_asked_answers_nothing():
+    found = [*ALL_PASS, finding("K304", "skip", deciding=False), finding("K302", "pass", subject="mix", why="12.")]
+    assert judge(found, checks=ANSWERING).questions[2].answers == ("12.",)
+    assert judge(found, checks=ANSWERING, only=["W"]).questions[2].answers == ()
+
+
+def test_an_answer_in_doubt_says_which_rule_doubts_it():
+    found = [*ALL_PASS, finding("K304", "pass", why="Little used."), finding("T512", "warn", voids=("K304:pass",))]
+    assert judge(found, checks=ANSWERING).questions[2].answers == ("Little used. (in doubt: T512)",)
+
+
+def test_an_answer_takes_three_lines_at_most():
+    found = [*ALL_PASS, *(finding("K304", "pass", why=f"Load {i}.") for i in range(5))]
+    assert judge(found, checks=ANSWERING).questions[2].answers == ("Load 0.", "Load 1.", "Load 2.")
+
+
 def test_monitoring_that_is_not_required_is_not_asked_and_the_line_says_so():
     profile = replace(PROFILE, monitoring=Monitoring(required=False))
     report = judge([*ALL_PASS[:3], finding("M401", "fail")], profile)
