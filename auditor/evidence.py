@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from auditor.measurement import Measurement, Plan, Purpose, Sample, Served, accepted_length
 from auditor.profile import Profile
+from auditor.theory.carrying import PoolRange, computed_pool, known_pool
 from auditor.theory.device import Device
 from auditor.theory.fit import fit_prefill
 from auditor.theory.kv.geometry import Geometry
@@ -224,6 +225,20 @@ class Evidence:
         """Seconds to the first token of a prompt that has the engine to itself, by the ladder; None without one."""
         fit, n = fit_prefill(self.prefill_points), prompt_tokens
         return fit.t0 + fit.per_token * n + fit.per_token_squared * n**2 if fit else None
+
+    @property
+    def served_pool(self) -> PoolRange | None:
+        """The KV pool of one replica as the engine tells it."""
+        served = self.served
+        return known_pool(served.kv_tokens, served.kv_blocks, served.block_size) if served else None
+
+    def pool(self, settings: Settings | None = None) -> tuple[PoolRange, Provenance] | None:
+        """The KV pool of one replica, served or else computed; with `settings` what these would give."""
+        served = self.served_pool
+        if served is not None and settings is None:
+            return served, "served"
+        pool = computed_pool(self.geometry, settings or self.settings, self.device)
+        return (pool, "declared" if pool.exact else "computed") if pool is not None else None
 
     @property
     def theory(self) -> tuple[Geometry, Settings, Device] | None:

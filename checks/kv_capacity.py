@@ -28,7 +28,7 @@ from auditor.measurement import Measurement
 from auditor.profile import TrafficClass
 from auditor.theory import judging, shape
 from auditor.theory.alternatives import alternatives
-from auditor.theory.carrying import PoolRange, at_once, carried, computed_pool, known_pool
+from auditor.theory.carrying import at_once, carried, computed_pool
 from auditor.theory.kv.cells import KvPool, attention_parallel
 from auditor.theory.memory import memory
 from auditor.theory.settings import Settings
@@ -40,25 +40,12 @@ AGREES = 0.02  # computed and served pool
 NEAR_FULL = 0.95
 PREEMPTED = 0.01  # of the requests
 QUEUED = 0.05  # of the target, in the mean
+REACHED = 0.9  # of the target that must run at once
 STALLS = 0.05  # of the requests
 SHARE_ROOM = ("vllm", "sglang")  # engines that keep a shared prefix once
 
 
 # ---------------------------------------------------------------------------------------------------------------- pool
-
-
-def _served_pool(evidence: Evidence) -> PoolRange | None:
-    served = evidence.served
-    return known_pool(served.kv_tokens, served.kv_blocks, served.block_size) if served else None
-
-
-def _pool(evidence: Evidence, settings: Settings | None = None) -> tuple[PoolRange, Provenance] | None:
-    """The served pool, else the computed one; with `settings` what these would give."""
-    served = _served_pool(evidence)
-    if served is not None and settings is None:
-        return served, "served"
-    pool = computed_pool(evidence.geometry, settings or evidence.settings, evidence.device)
-    return (pool, "declared" if pool.exact else "computed") if pool is not None else None
 
 
 def _carried(evidence: Evidence, settings: Settings | None, kv: KvPool, quantile: float | None) -> float:
@@ -82,7 +69,7 @@ def _stay(evidence: Evidence, cls: TrafficClass) -> float:
 def k301_weights(evidence: Evidence) -> Iterable[Finding]:
     where = evidence.where("deployment.accelerator")
     rest: dict[str, Any] = {"deciding": True, "where": where, "severity": "high"}
-    if _served_pool(evidence):
+    if evidence.served_pool:
         yield CHECK.finding("K301", "pass", "The engine serves with a KV pool, so its weights fit.", **rest)
         return
     if evidence.theory is None:
@@ -108,7 +95,7 @@ def k301_weights(evidence: Evidence) -> Iterable[Finding]:
 
 
 def k302_concurrency(evidence: Evidence) -> Iterable[Finding]:
-    found, target, classes = _pool(evidence), evidence.share_of_target, evidence.profile.traffic.classes
+    found, target, classes = evidence.pool(), evidence.share_of_target, evidence.profile.traffic.classes
     rest: dict[str, Any] = {"where": evidence.where("traffic.target_concurrency"), "severity": "high"}
     if found is None or target is None or not classes:
         missing = f"the KV pool: no page tells it, and to compute it lacks {evidence.lacking or 'a memory fraction'}"
@@ -139,7 +126,7 @@ def _room(evidence: Evidence, fit_at_once: float, target: int) -> Iterator[str]:
     """Levers for capacity, with the figure that they would give."""
     settings = evidence.settings
     for lever in alternatives(settings, evidence.device) if settings else ():
-        now, then = _pool(evidence, settings), _pool(evidence, lever.settings)
+        now, then = evidence.pool(settings), evidence.pool(lever.settings)
         if now and then:
             before = _carried(evidence, settings, now[0].kv, 0.95)
             after = _carried(evidence, lever.settings, then[0].kv, 0.95)
@@ -199,8 +186,6 @@ def _loads(evidence: Evidence) -> tuple[Measurement, ...]:
 
 def k304_preemption(evidence: Evidence) -> Iterable[Finding]:
     counted = [(m, m.moved("preemptions")) for m in _loads(evidence)]
-    if evidence.served and evidence.served.engine == "sglang":  # SGLang shows the counter from the first retraction on
-        counted = [(m, 0.0 if moved is None and m.gauge("running") else moved) for m, moved in counted]
     known = [(m, moved) for m, moved in counted if moved is not None]
     if not known:
         yield CHECK.skip("K304", "a preemption counter on the metrics page, before and after the load")
@@ -211,13 +196,13 @@ def k304_preemption(evidence: Evidence) -> Iterable[Finding]:
     if not moved:
         yield CHECK.finding("K304", "pass", f"No request of {requests} lost its KV cache.", **rest)
         return
-    why = f"{moved:.0f} preemptions over {requests} requests: the pool ran out, and their tokens were computed twice."
+    why = f"{requests} requests lost their cache {moved:.0f} times: the pool ran out, and tokens were computed twice."
     status: Status = "fail" if moved >= max(2, PREEMPTED * requests) else "warn"
     yield CHECK.finding("K304", status, why, remedies=tuple(_relief(evidence)), **rest)
 
 
 def _relief(evidence: Evidence) -> Iterator[str]:
-    found, target = _pool(evidence), evidence.share_of_target
+    found, target = evidence.pool(), evidence.share_of_target
     if found is None or target is None or not evidence.profile.traffic.classes:
         yield evidence.spell("an 8-bit KV cache ({kv_cache_dtype}), fewer requests at once ({max_num_seqs}), replicas")
         return
@@ -248,14 +233,15 @@ def _queue_seen(evidence: Evidence, m: Measurement, rest: dict[str, Any]) -> Fin
     standing = f"{mean:.1f} of {target} requests wait in the mean"
     if mean < max(1.0, QUEUED * target) or often < 0.25:
         return CHECK.finding("K305", "pass", f"{standing}: no standing queue.", **rest)
-    pool, share = _pool(evidence), evidence.share_of_target or 0
-    running = max((v for _, v in m.gauge("running")), default=0.0) / max(1, evidence.profile.deployment.replicas)
+    pool, share = evidence.pool(), evidence.share_of_target or 0
+    busy = [run for (_, run), (_, wait) in zip(m.gauge("running"), m.gauge("waiting"), strict=False) if wait > 0]
     if full >= 0.85 or (pool and _carried(evidence, evidence.settings, pool[0].kv, 0.95) < share):
         why = f"{standing} because the KV cache has no room for them: TTFT grows while replies run normally."
         return CHECK.finding("K305", "fail", why, remedies=tuple(_relief(evidence)), **rest)
-    if running >= min((limit for limit, _, _ in _limits(evidence)), default=math.inf):
-        fix = (evidence.spell("raise {max_num_seqs}; the KV cache has room"),)
-        return CHECK.finding("K305", "fail", f"{standing} for a place in the batch.", remedies=fix, **rest)
+    if judging.held_below(busy, REACHED * target):
+        why = f"{standing} for a place in the batch: {max(busy):.0f} run at once and never more, the cache has room."
+        fix = (evidence.spell("raise {max_num_seqs} (as served: see K303, K310), or add replicas"),)
+        return CHECK.finding("K305", "fail", why, remedies=fix, **rest)
     fix = ("the queue is for compute, not for cache: H202 says where the time goes, W110 how to prefill faster",)
     return CHECK.finding("K305", "warn", f"{standing} although cache and batch have room.", remedies=fix, **rest)
 
@@ -300,7 +286,7 @@ def k307_jitter(evidence: Evidence) -> Iterable[Finding]:
     if not _loads(evidence):
         yield CHECK.skip("K307", "a measured load at the target")
     for m in _loads(evidence):
-        blind = m.kv_pressed is None
+        blind = m.kv_pressed is None and not _surely_roomy(evidence)
         found = judging.jitter([s.arrivals for s in m.judged], 20, max(0.5, of_others))
         if found is None:
             yield CHECK.skip("K307", "streams of three events or more", deciding=blind)
@@ -316,16 +302,24 @@ def k307_jitter(evidence: Evidence) -> Iterable[Finding]:
         elif blind:
             rest |= {"severity": "high", "remedies": tuple(_relief(evidence))}
             why += ", longer than prompts of others explain: replies lose their cache and are computed again."
-            yield CHECK.finding("K307", "fail", why, **rest)
+            missing = None if of_others else "the prefill ladder, to tell what prompts of others cost"
+            yield CHECK.finding("K307", "inconclusive" if missing else "fail", why, missing=missing, **rest)
         else:
             yield CHECK.finding("K307", "pass", f"{why}, but the cache was not short: see H207.", **rest)
+
+
+def _surely_roomy(evidence: Evidence) -> bool:
+    """Whether a pool that needs no guess carries the target: slots of a fixed context, or the engine's own figure."""
+    found, share = evidence.pool(), evidence.share_of_target
+    known = found is not None and found[0].exact and share is not None and bool(evidence.profile.traffic.classes)
+    return known and found is not None and _carried(evidence, evidence.settings, found[0].kv, 1.0) >= (share or 0)
 
 
 # ---------------------------------------------------------------------------------------------------- what is declared
 
 
 def k308_pools(evidence: Evidence) -> Iterable[Finding]:
-    served, found = _served_pool(evidence), computed_pool(evidence.geometry, evidence.settings, evidence.device)
+    served, found = evidence.served_pool, computed_pool(evidence.geometry, evidence.settings, evidence.device)
     if served is None or found is None:
         yield CHECK.skip("K308", "both pools: served by the engine, and computed from model, hardware and settings")
         return

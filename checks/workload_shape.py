@@ -300,7 +300,7 @@ def _judge(
     value = judging.inverse(judged.value) if floor else judged.value
     rest["measured"] = Number.measured(name, value, unit, judged.n, note)
     rest["required"] = Number(name=name, value=objective.limit, unit=unit, provenance="declared")
-    why = f"{judged.bad} of {judged.n} requests miss the limit or fail; {1 - objective.share:.3g} of them may"
+    why = f"{judged.bad} of {judged.n} requests miss the limit or fail; {100 * (1 - objective.share):.3g} % of them may"
     if judged.status != "pass":
         rest["remedies"] = (*map(evidence.spell, LEVERS[metric]), *_what_if(evidence, metric))
     return CHECK.finding(rule, judged.status, f"{why}: {judged.verdict}.", missing=judged.more, **rest)

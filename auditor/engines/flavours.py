@@ -54,11 +54,15 @@ def flavour_of_launch(launch: str) -> Flavour | None:
 
 
 def flag_names(flavour: Flavour) -> dict[str, str]:
-    """The engine's flag for each field it can set, for remedies: the long spelling, llama.cpp's short one."""
+    """The engine's flag for each field it can set, for remedies: the long spelling, llama.cpp's short one.
+
+    Where the only flag turns the field off, "without" that flag.
+    """
     names: dict[str, str] = {}
-    for flag in flavour.flags:
+    for flag in sorted(flavour.flags, key=lambda f: f.kind == "off"):
         long = next((n for n in flag.names if n.startswith("--")), flag.names[0])
-        names.setdefault(flag.field, flag.names[0] if flavour.name == "llamacpp" else long)
+        name = flag.names[0] if flavour.name == "llamacpp" else long
+        names.setdefault(flag.field, f"without {name}" if flag.kind == "off" else name)
     for field, source in flavour.derived_from.items():
         names.setdefault(field, names[source])
     return names

@@ -3,7 +3,7 @@
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from auditor.theory.shape import Curve, at
@@ -26,6 +26,7 @@ __all__ = [
     "common_step",
     "fits",
     "growth",
+    "held_below",
     "in_flight",
     "inverse",
     "jitter",
@@ -39,6 +40,8 @@ __all__ = [
     "time_at",
 ]
 
+GONE = 20  # failures in a row, at the end, that no chance explains: the service is gone
+HELD = 0.8  # of the readings that a gauge stands at its highest value when something holds it there
 DOMINANT = 1.3  # the largest of several times names the bottleneck only from this ratio to the second on
 
 
@@ -50,7 +53,8 @@ class Judged:
     """An SLO's outcome over `n` requests of which `bad` broke it.
 
     `effective` is the size of an independent sample of equal worth, `value` the quantile (or the share of bad requests)
-    with its interval, `missing` how many more good requests would make it pass; None: no number would.
+    with its interval, `missing` how many more good requests would make it pass; None: no number would. `gone` counts
+    the requests at the end that failed one and all, where they are too many for chance.
     """
 
     status: Outcome
@@ -59,10 +63,13 @@ class Judged:
     effective: float
     value: Interval
     missing: int | None
+    gone: int = 0
 
     @property
     def verdict(self) -> str:
         """The status in words."""
+        if self.gone:
+            return f"the last {self.gone} all failed, the service stopped answering"
         words = {"pass": "few enough to be sure", "fail": "too many beyond doubt", "inconclusive": "too close to call"}
         return words[self.status]
 
@@ -87,8 +94,13 @@ def judge_ceiling(values: Sequence[float], limit: float, share: float, confidenc
 
 
 def judge_share(bad: Sequence[bool], share: float, confidence: float) -> Judged:
-    """Are `share` of the requests good? `bad` in start order; the value is the share of bad ones."""
-    return _judged(bad, share, confidence, share_interval(len(bad), sum(bad), confidence))
+    """Are `share` of the requests good? `bad` in start order; the value is the share of bad ones.
+
+    A service that answered nothing any more at the end has failed, however few independent requests that is worth.
+    """
+    judged = _judged(bad, share, confidence, share_interval(len(bad), sum(bad), confidence))
+    last = next((i for i, failed in enumerate(reversed(bad)) if not failed), len(bad))
+    return replace(judged, status="fail", gone=last) if last >= GONE else judged
 
 
 def _judged(bad: Sequence[bool], share: float, confidence: float, value: Interval) -> Judged:
@@ -146,6 +158,16 @@ def in_flight(spans: Sequence[tuple[float, float]], points: int = 60) -> tuple[t
     first, last = starts[0], starts[-1]
     times = [first + (last - first) * i / (points - 1) for i in range(points)]
     return tuple((t, float(bisect_right(starts, t) - bisect_right(ends, t))) for t in times)
+
+
+def held_below(values: Sequence[float], level: float) -> bool:
+    """Whether a gauge stands at its highest value (within one, or a tenth) in most readings, and that is below `level`.
+
+    What runs at once varies when compute is short, and stands still when a limit holds it.
+    """
+    top = max(values, default=math.inf)
+    near = sum(v >= min(top - 1, 0.9 * top) for v in values)
+    return top < level and near >= HELD * len(values)
 
 
 def time_at(spans: Sequence[tuple[float, float]], level: float) -> float:

@@ -274,11 +274,9 @@ def test_without_counters_preemption_is_left_to_the_clients_signature():
     assert (finding.status, finding.deciding) == ("skip", False)
 
 
-def test_sglang_shows_no_counter_before_its_first_retraction():
-    evidence = under_load(counters={"requests": 200.0})
-    sglang = replace(evidence, served=make_served(engine="sglang"))
-    assert only("K304", sglang).status == "pass"
-    assert only("K304", evidence).status == "skip"
+def test_a_page_without_the_counter_decides_nothing():
+    finding = only("K304", under_load(counters={"requests": 200.0}))
+    assert (finding.status, finding.deciding) == ("skip", False)
 
 
 def test_a_counter_that_appears_during_the_load_started_at_zero():
@@ -327,8 +325,27 @@ def test_sglang_holds_back_with_an_emptier_cache_than_its_pool_promises():
     assert "no room" in finding.why
 
 
-def test_a_queue_for_compute_is_no_failure_of_the_cache():
+def wavering(top: int) -> Evidence:
+    """Five wait all the time while 4, 5, ... `top` requests run."""
+    during = [
+        Snapshot(at=i, phase="during", values={"running": float(n), "waiting": 5.0, "kv_usage": 0.3})
+        for i, n in enumerate(range(4, top + 1))
+    ]
+    ends = (Snapshot(at=0, phase="before", values={}), Snapshot(at=99, phase="after", values={}))
+    evidence = under_load()
+    [m] = evidence.loads("slo")
+    return with_slo(evidence, replace(m, snapshots=(ends[0], *during, ends[1])))
+
+
+def test_a_batch_that_stands_still_below_the_target_is_held_by_a_limit():
+    """8 of 16 run and the cache is 30 % full: whatever the profile says of --max-num-seqs, something lets 8 in."""
     finding = queue(5.0, 0.3)
+    assert finding.status == "fail"
+    assert "8 run at once and never more" in finding.why
+
+
+def test_a_queue_for_compute_is_no_failure_of_the_cache():
+    finding = only("K305", wavering(15))
     assert finding.status == "warn"
     assert "compute" in finding.remedies[0]
 
@@ -339,8 +356,8 @@ def test_no_standing_queue_passes():
 
 
 def blind(samples: list[Sample]) -> Evidence:
-    """No metrics page at all."""
-    return under_load(samples, gauges={}, counters={})
+    """No metrics page at all, and nothing that tells the pool."""
+    return replace(under_load(samples, gauges={}, counters={}), served=make_served(kv_tokens=None, kv_blocks=None))
 
 
 def test_without_counters_ttft_as_long_as_replies_betrays_a_queue():
@@ -401,6 +418,23 @@ def test_few_stalls_pass():
     """One of 40 is 2.5 %."""
     finding = only("K307", blind(stalling(1)))
     assert (finding.status, finding.deciding) == ("pass", True)
+
+
+def test_stalls_where_the_pool_is_known_to_carry_everybody_are_not_the_caches():
+    """llama.cpp has no counters, but its slots hold what they hold."""
+    finding = only("K307", under_load(stalling(10), gauges={}, counters={}))
+    assert (finding.status, finding.deciding) == ("pass", False)
+    assert "H207" in finding.why
+
+
+def test_stalls_without_the_prefill_ladder_prove_nothing():
+    evidence = blind(stalling(10))
+    ladderless = replace(evidence, measurements=evidence.loads("slo"))
+    finding = only("K307", ladderless)
+    assert (finding.status, finding.missing) == (
+        "inconclusive",
+        "the prefill ladder, to tell what prompts of others cost",
+    )
 
 
 def test_jitter_needs_streams():

@@ -251,6 +251,7 @@ def test_the_flag_for_each_field_of_each_engine():
     assert flag_names(FLAVOURS["sglang"])["max_model_len"] == "--context-length"
     assert flag_names(FLAVOURS["sglang"])["max_num_seqs"] == "--max-running-requests"
     assert flag_names(FLAVOURS["llamacpp"])["max_model_len"] == "-c"
+    assert flag_names(FLAVOURS["sglang"])["prefix_caching"] == "without --disable-radix-cache"
     assert flag_names(FLAVOURS["llamacpp"])["max_num_seqs"] == "-np"
     assert flag_names(FLAVOURS["trtllm"])["memory_fraction"] == "--free_gpu_memory_fraction"
     assert flag_names(FLAVOURS["generic"]) == {}

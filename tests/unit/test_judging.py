@@ -362,3 +362,18 @@ def test_a_floor_is_a_ceiling_in_seconds():
     profile = make_profile(slo=Slo(tps={"p05": 25.0, "p01": 0.0}, e2e={"p95": 2.0}))
     assert [o.seconds for o in profile.objectives("tps")] == [0.04, math.inf]
     assert profile.objectives("e2e")[0].seconds == 2.0
+
+
+def test_silence_at_the_end_is_a_failure_however_few_independent_requests_it_is_worth():
+    """40 good requests, then 20 that fail in a row: one event, but the service is gone."""
+    judged = judging.judge_share([False] * 40 + [True] * 20, 0.95, 0.95)
+    assert (judged.status, judged.gone) == ("fail", 20)
+    assert "the last 20 all failed" in judged.verdict
+    assert judging.judge_share([False] * 41 + [True] * 19, 0.95, 0.95).gone == 0
+
+
+def test_a_gauge_is_held_where_it_stands_still_below_the_level():
+    assert judging.held_below([8, 8, 7, 8, 8], 16)
+    assert not judging.held_below([8, 8, 7, 8, 8], 8)
+    assert not judging.held_below([4, 8, 12, 15, 9], 16)
+    assert not judging.held_below([], 16)
