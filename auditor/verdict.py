@@ -228,8 +228,13 @@ def _question(scope: _Scope, findings: Sequence[Finding]) -> QuestionResult:
         title=scope.title,
         status=status,
         decided_by=tuple(dict.fromkeys(f.rule for f in decisive)),
-        headline=_headline(decisive[0], status, len(decisive)),
+        headline=_headline(_telling(decisive) if status == "pass" else decisive[0], status, len(decisive)),
     )
+
+
+def _telling(passed: Sequence[Finding]) -> Finding:
+    """The passing finding that says most: the first with a figure and what it was held against, else the first."""
+    return next((f for f in passed if f.measured and f.required), passed[0])
 
 
 def _headline(finding: Finding, status: Status, count: int) -> str:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from auditor.errors import UsageError
-from auditor.evidence import Check, Evidence, Finding, Rule, Waived
+from auditor.evidence import Check, Evidence, Finding, Number, Rule, Waived
 from auditor.profile import Endpoint, Monitoring, Profile, Waiver
 from auditor.verdict import decide
 
@@ -110,6 +110,18 @@ def test_the_headline_counts_the_other_decisive_findings():
     report = judge([*ALL_PASS, finding("K302", "fail"), finding("K304", "fail"), finding("K304", "fail", subject="b")])
     assert report.questions[2].headline == "K302: K302 fail (and 2 more)"
     assert report.questions[2].decided_by == ("K302", "K304")
+
+
+def test_a_passing_questions_headline_is_the_first_figure_beside_what_it_must_be():
+    limit = Number(name="requests at once", value=16, unit="requests", provenance="declared")
+    seen = replace(limit, value=85, provenance="served")
+    told = finding("K304", "pass", severity="high", measured=seen)
+    held = finding("K304", "pass", severity="low", subject="p95", measured=seen, required=limit)
+    report = judge([*ALL_PASS, told, held])
+    assert report.questions[2].headline == "K304 [p95]: K304 pass"
+    assert judge([*ALL_PASS, told]).questions[2].headline == "K304: K304 pass"
+    worst = judge([*ALL_PASS, replace(told, status="fail"), replace(held, status="fail")])
+    assert worst.questions[2].headline == "K304: K304 pass (and 1 more)"
 
 
 ANSWERING = tuple(replace(c, answers=("K304", "K302 mix")) if c.question == "K" else c for c in CHECKS)
