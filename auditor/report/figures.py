@@ -10,19 +10,27 @@ from dataclasses import dataclass
 
 from auditor.measurement import Load, Measurement, Sample, Snapshot
 from auditor.report.words import quantity
+from auditor.theory.judging import longest_at
 
 __all__ = ["Figures", "figures", "latency", "prompt_and_output", "rank", "rate", "tokens_of"]
+
+_FULL = 0.9  # of the load's concurrency in flight make its window steady
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """One load in numbers; seconds and tokens per second. An infinite latency (or a TPS of 0) is a failed request."""
+    """One load in numbers; seconds and tokens per second. An infinite latency (or a TPS of 0) is a failed request.
+
+    `requests` are the judged ones; the auditor itself cut off `cancelled` more. `output_rate` is the total TPS: output
+    tokens that arrive in the steady window over its length, `steady` seconds; None where there is no such window.
+    """
 
     load: str
     purpose: str
     concurrency: int
     requests: int
     failed: int
+    cancelled: int
     errors: Mapping[str, int]
     ttft: Mapping[str, float]
     tps: Mapping[str, float]
@@ -30,6 +38,7 @@ class Figures:
     prompt_tokens: Mapping[str, float]
     output_tokens: Mapping[str, float]
     output_rate: float | None
+    steady: float | None
     peak_inflight: int
     duration: float
     stopped: str | None
@@ -67,23 +76,52 @@ def _server(snapshots: Sequence[Snapshot]) -> dict[str, dict[str, float]]:
     return {name: {"first": v[0], "last": v[-1], "max": max(v)} for name, v in seen.items()}
 
 
+def _span(sample: Sample) -> tuple[float, float]:
+    return sample.start, sample.start + (sample.closed or sample.e2e or sample.ttft or 0.0)
+
+
+def _steady_window(measurement: Measurement) -> tuple[float, float] | None:
+    """The longest interval with 0.9 of the load in flight, from the first measured request on, warm-up counted in.
+
+    A slot's change from one request to the next (up to a tenth of a median request) does not end it; one shorter than
+    half a median request is a chance meeting and none.
+    """
+    typical = rank([b - a for a, b in map(_span, measurement.samples) if b > a], 0.5)
+    if typical is None:
+        return None
+    first = min(s.start for s in measurement.samples)
+    spans = [(max(a, first), b) for a, b in map(_span, (*measurement.warmup, *measurement.samples)) if b > first]
+    window = longest_at(spans, _FULL * measurement.load.concurrency, dip=0.1 * typical)
+    return window if window is not None and window[1] - window[0] >= 0.5 * typical else None
+
+
+def _tokens_between(sample: Sample, begin: float, end: float) -> float:
+    """Output tokens of a request that arrived in (begin, end]: those of its first event, then evenly over the rest."""
+    times, later = [sample.start + at for at in sample.arrivals], len(sample.arrivals) - 1
+    each = max(0, sample.output_tokens - sample.first_tokens) / later if sample.output_tokens and later > 0 else 1.0
+    return sum((each if i else sample.first_tokens) for i, at in enumerate(times) if begin < at <= end)
+
+
 def figures(measurement: Measurement) -> Figures:
     """Sum up one load."""
-    samples, load = measurement.samples, measurement.load
-    tokens = sum(s.output_tokens or 0 for s in samples)
+    samples, load, window = measurement.judged, measurement.load, _steady_window(measurement)
+    steady = window[1] - window[0] if window else None
+    tokens = sum(_tokens_between(s, *window) for s in (*measurement.warmup, *measurement.samples)) if window else 0.0
     return Figures(
         load=load.id,
         purpose=load.purpose,
         concurrency=load.concurrency,
         requests=len(samples),
         failed=sum(1 for s in samples if not s.good),
+        cancelled=len(measurement.samples) - len(samples),
         errors=dict(sorted(Counter(s.error for s in samples if s.error).items())),
         ttft=_quantiles(_latencies(samples, "ttft"), ("p50", "p95", "p99", "max")),
         tps=_quantiles(_rates(samples), ("p05", "p50")),
         e2e=_quantiles(_latencies(samples, "e2e"), ("p50", "p95", "p99", "max")),
         prompt_tokens=_quantiles(_counts(samples, "prompt_tokens"), ("p50", "p95", "max")),
         output_tokens=_quantiles(_counts(samples, "output_tokens"), ("p50", "p95", "max")),
-        output_rate=tokens / measurement.duration if measurement.duration > 0 else None,
+        output_rate=tokens / steady if steady else None,
+        steady=steady,
         peak_inflight=measurement.client.peak_inflight,
         duration=measurement.duration,
         stopped=measurement.stopped,

@@ -125,9 +125,14 @@ def _load_row(item: Figures) -> Sequence[str]:
         *(latency(item.ttft[name]) if name in item.ttft else "" for name in ("p50", "p95")),
         *(rate(item.tps[name]) if name in item.tps else "" for name in ("p50", "p05")),
         latency(item.e2e["p95"]) if "p95" in item.e2e else "",
-        words.quantity(item.output_rate, "tokens/s") if item.output_rate is not None else "",
-        escape(item.stopped or "", 120),
+        words.quantity(item.output_rate, "tokens/s") if item.output_rate is not None and item.tps else "",
+        escape(_ended(item), 160),
     )
+
+
+def _ended(item: Figures) -> str:
+    """Why a load ended early, and how many requests the auditor cut off then."""
+    return "; ".join(filter(None, (item.stopped, f"{item.cancelled} cut off" if item.cancelled else "")))
 
 
 def _numbers(evidence: Evidence) -> list[str]:
@@ -142,7 +147,7 @@ def _numbers(evidence: Evidence) -> list[str]:
         "TPS p50",
         "TPS p05",
         "E2E p95",
-        "Output in all",
+        "Total TPS",
         "Stopped",
     )
     items = [figures(m) for m in evidence.measurements]

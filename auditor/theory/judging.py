@@ -34,6 +34,7 @@ __all__ = [
     "judge_share",
     "largest",
     "leading",
+    "longest_at",
     "rank",
     "share_beyond",
     "share_over",
@@ -179,6 +180,22 @@ def time_at(spans: Sequence[tuple[float, float]], level: float) -> float:
         if open_now >= level:
             total += later - time
     return total
+
+
+def longest_at(spans: Sequence[tuple[float, float]], level: float, dip: float = 0.0) -> tuple[float, float] | None:
+    """The longest interval (begin, end) in which at least `level` of the spans are open; None if there is none.
+
+    Dips of up to `dip` seconds do not end it: a slot that goes from one request to the next is busy.
+    """
+    events = sorted([(a, 1) for a, _ in spans] + [(b, -1) for _, b in spans])
+    stretches: list[tuple[float, float]] = []
+    open_now = 0
+    for (time, change), (later, _) in pairwise(events):
+        open_now += change
+        if open_now >= level and later > time:
+            joins = stretches and time - stretches[-1][1] <= dip
+            stretches.append((stretches.pop()[0] if joins else time, later))
+    return max(stretches, key=lambda s: s[1] - s[0], default=None)
 
 
 def common_step(streams: Sequence[tuple[Sequence[float], float]]) -> float | None:

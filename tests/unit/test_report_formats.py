@@ -151,6 +151,15 @@ def test_markdown_folds_what_is_not_urgent():
     assert "timeout" in rest
 
 
+def test_markdown_says_how_many_requests_were_cut_off():
+    stopped = replace(EVIDENCE.measurements[0], stopped="the time budget is spent")
+    cut = replace(stopped, samples=tuple(replace(s, error=s.error and "cancelled") for s in stopped.samples))
+    text = RENDERERS["markdown"](replace(REPORT, evidence=replace(EVIDENCE, measurements=(cut,))))
+    assert "| slo | 4 | 3 |" in text
+    assert "| the time budget is spent; 1 cut off |" in text
+    assert "Failed requests" not in text
+
+
 def test_json_is_versioned_and_keeps_provenance():
     data = json.loads(RENDERERS["json"](REPORT))
     assert data["schema_version"] == 1
