@@ -11,6 +11,7 @@ from typing import Any
 
 from auditor.evidence import Location, Report
 from auditor.measurement import Load, Measurement, MetricsPage
+from auditor.report.beside import beside
 from auditor.report.figures import figures, prompt_and_output, tokens_of
 
 __all__ = ["plain", "render"]
@@ -36,6 +37,7 @@ def _load(load: Load) -> dict[str, Any]:
 def _measurement(measurement: Measurement) -> dict[str, Any]:
     return {
         **_fields(figures(measurement)),
+        "server_beside_client": beside(measurement),
         "started": measurement.started,
         "snapshots": len(measurement.snapshots),
         "client": measurement.client,

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from auditor.evidence import Evidence, Finding, Report
 from auditor.measurement import Load
 from auditor.report import words
+from auditor.report.beside import Beside, beside
 from auditor.report.figures import Figures, figures, latency, prompt_and_output, rate, tokens_of
 
 __all__ = ["escape", "render"]
@@ -160,6 +161,37 @@ def _numbers(evidence: Evidence) -> list[str]:
     return [*lines, *(["", "Failed requests:", "", *errors] if errors else [])]
 
 
+def _beside_row(name: str, item: Beside) -> Sequence[str]:
+    gap, share = item.ttft_difference, item.ttft_difference_share
+    sign = "" if gap is None else "+" if gap >= 0 else "-"
+    difference = words.quantity(abs(gap), "s") if gap is not None else ""
+    part = f" ({sign}{words.quantity(abs(share), 'share')})" if share is not None else ""
+    figures_with_units = (
+        (item.server_requests, ""),
+        (item.server_ttft, "s"),
+        (item.client_ttft, "s"),
+        (item.server_tpot, "s"),
+        (item.client_tpot, "s"),
+        (item.kv_usage, "share"),
+        (item.preemptions, ""),
+        (item.running, ""),
+        (item.waiting, ""),
+    )
+    cells = [words.quantity(value, unit) if value is not None else "" for value, unit in figures_with_units]
+    return (escape(name, 60), str(item.requests), *cells[:3], f"{sign}{difference}{part}", *cells[3:])
+
+
+def _beside(evidence: Evidence) -> list[str]:
+    """The server's own account of each load, where it gives one."""
+    found = [(m.load.id, beside(m)) for m in evidence.measurements]
+    head = (
+        *("Load", "Requests here", "By the server", "TTFT mean, server", "TTFT mean, here", "Difference"),
+        *("TPOT mean, server", "TPOT mean, here", "KV usage, most", "Preemptions", "Running, most", "Waiting, most"),
+    )
+    rows = [_beside_row(name, item) for name, item in found if item is not None]
+    return _table(head, rows) if rows else []
+
+
 def _plan_row(load: Load) -> Sequence[str]:
     prompt, output = prompt_and_output(load)
     size = f"{prompt} / {output}"
@@ -214,6 +246,7 @@ def render(report: Report) -> str:
         lines += _card(finding, confidence)
     lines += _rest(report)
     lines += _folded("Numbers", _numbers(report.evidence))
+    lines += _folded("Server beside client", _beside(report.evidence))
     lines += _folded("Plan", _plan(report.evidence))
     lines += _folded("Environment", _environment(report))
     return "\n".join(lines) + "\n"

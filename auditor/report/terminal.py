@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from auditor.evidence import Finding, QuestionResult, Report
 from auditor.report import words
+from auditor.report.beside import Beside, beside
 from auditor.report.figures import figures, latency, rate
 
 __all__ = ["render", "render_colour"]
@@ -99,12 +100,32 @@ def _answers(report: Report) -> Iterable[str]:
 
 def _measured(report: Report) -> Iterable[str]:
     """One line a load that imitates the traffic: what a reader wants to know even when all is well."""
-    for item in map(figures, report.evidence.loads("slo")):
+    for measurement in report.evidence.loads("slo"):
+        item = figures(measurement)
         parts = [f"{item.requests} requests", f"{item.failed} failed"]
         parts += [f"TTFT {name} {latency(item.ttft[name])}" for name in ("p50", "p95") if name in item.ttft]
         parts += [f"TPS {name} {rate(item.tps[name])}" for name in ("p50", "p05") if name in item.tps]
         parts += [f"E2E p95 {latency(item.e2e['p95'])}"] if "p95" in item.e2e else []
         yield from _wrap(", ".join(parts), f"  {words.clean(item.load, 40)}: ", 5)
+        yield from _told(beside(measurement))
+
+
+def _told(item: Beside | None) -> Iterable[str]:
+    """What the server itself says of that load."""
+    if item is None:
+        return
+    parts = []
+    if item.server_ttft is not None and item.client_ttft is not None:
+        here = words.quantity(item.client_ttft, "s")
+        parts.append(f"TTFT mean {words.quantity(item.server_ttft, 's')} against {here} here")
+    if item.kv_usage is not None:
+        parts.append(f"KV {words.quantity(item.kv_usage, 'share')} at most")
+    if item.preemptions is not None:
+        parts.append(words.quantity(item.preemptions, "preemption" if item.preemptions == 1 else "preemptions"))
+    if item.waiting is not None:
+        parts.append(f"{words.quantity(item.waiting, '')} waiting at most")
+    if parts:
+        yield from _wrap(", ".join(parts), "     server: ", 5)
 
 
 def _evidence_lines(finding: Finding, confidence: float) -> Iterable[str]:

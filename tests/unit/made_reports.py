@@ -3,7 +3,18 @@
 from dataclasses import replace
 
 from auditor.evidence import Evidence, Finding, Location, Number, QuestionResult, Report, Waived
-from auditor.measurement import ClientHealth, Load, Measurement, Plan, PlanNote, Sample, Served, Shape, Snapshot
+from auditor.measurement import (
+    ClientHealth,
+    Histogram,
+    Load,
+    Measurement,
+    Plan,
+    PlanNote,
+    Sample,
+    Served,
+    Shape,
+    Snapshot,
+)
 from auditor.profile import Deployment, Endpoint, Lengths, Profile, Traffic, TrafficClass
 
 SHAPE = Shape(cls="rag", prompt_tokens=3000, output_tokens=150)
@@ -46,9 +57,19 @@ MEASUREMENT = Measurement(
     samples=(sample(0, 1.0), sample(1, 1.2), sample(2, 2.4), sample(3, None, "timeout")),
     duration=2.0,
     snapshots=(
-        Snapshot(at=0.0, phase="before", values={"preemptions": 3.0, "kv_usage": 0.1}),
+        Snapshot(
+            at=0.0,
+            phase="before",
+            values={"preemptions": 3.0, "kv_usage": 0.1},
+            histograms={"ttft": Histogram(sum=10.0, count=4.0)},
+        ),
         Snapshot(at=1.0, phase="during", values={"preemptions": 5.0, "kv_usage": 0.97}),
-        Snapshot(at=2.5, phase="after", values={"preemptions": 9.0, "kv_usage": 0.2}),
+        Snapshot(
+            at=2.5,
+            phase="after",
+            values={"preemptions": 9.0, "kv_usage": 0.2},
+            histograms={"ttft": Histogram(sum=14.2, count=7.0)},
+        ),
     ),
     client=ClientHealth(peak_inflight=4),
 )
