@@ -1,6 +1,7 @@
 """The pipeline: profile -> served -> plan -> measurements -> evidence -> findings -> report, one line a stage."""
 
 import datetime
+import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -13,8 +14,8 @@ from auditor.emulator.process import start_process
 from auditor.emulator.spec import spec_from
 from auditor.engines.flavours import FLAVOURS, flag_names
 from auditor.engines.settings import conflicts, engine_of, resolve
-from auditor.errors import NothingMeasured, UsageError
-from auditor.evidence import Evidence, Report
+from auditor.errors import AuditError, NothingMeasured, UsageError
+from auditor.evidence import Evidence, Finding, Report, Rule
 from auditor.loading import Loaded, load_monitoring, load_profile, resolve_device, resolve_model
 from auditor.measurement import Load, Measurement, Plan, Sample, Served
 from auditor.monitoring.coverage import coverage
@@ -55,6 +56,8 @@ class Event:
 
 Listener = Callable[[Event], None]
 
+_WORKS = "a rule that works on this evidence"
+
 
 async def audit(loaded: Loaded, options: Options, events: Listener) -> Report:
     """Audit a deployment from profile to report; `options.save` keeps what is measured as it comes in."""
@@ -89,7 +92,7 @@ def conclude(evidence: Evidence, options: Options) -> Report:
     checks = plugins.load_checks()
     findings = [*validity.judge(evidence)]
     for check in checks:
-        findings.extend(finding for rule in check.rules for finding in rule.judge(evidence))
+        findings.extend(finding for rule in check.rules for finding in _judged(rule, evidence))
     return verdict.decide(
         findings,
         checks,
@@ -100,6 +103,19 @@ def conclude(evidence: Evidence, options: Options) -> Report:
         on_inconclusive=options.on_inconclusive or "inconclusive",
         interrupted=_interrupted(evidence),
     )
+
+
+def _judged(rule: Rule, evidence: Evidence) -> tuple[Finding, ...]:
+    """What a rule finds. One that breaks has decided nothing, and must not take what was measured with it."""
+    try:
+        return tuple(rule.judge(evidence))
+    except AuditError:
+        raise
+    except Exception as error:
+        if os.environ.get("AUDIT_TRACEBACK"):
+            raise
+        why = f"this rule broke ({type(error).__name__}: {error}); set AUDIT_TRACEBACK=1 to see where, and report it"
+        return (Finding(rule=rule.id, status="inconclusive", title=rule.title, why=why, deciding=True, missing=_WORKS),)
 
 
 def plan_offline(loaded: Loaded) -> Plan:

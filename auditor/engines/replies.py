@@ -70,7 +70,7 @@ def says_metric(replies: Mapping[str, Reply], prefixes: Iterable[str]) -> bool:
 def info_labels(replies: Mapping[str, Reply], metric: str) -> list[dict[str, str]]:
     """The labels of every series of an info metric on the metrics pages."""
     series = re.compile(rf"(?m)^{re.escape(metric)}\{{(.*)\}}\s+\S+")
-    label = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+    label = re.compile(r'\b(\w+)="((?:[^"\\]|\\.)*)"')
     return [
         dict(label.findall(match[1]))
         for path, reply in replies.items()

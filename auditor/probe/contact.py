@@ -18,12 +18,11 @@ import httpx
 from auditor.engines.flavour import Reply
 from auditor.errors import PreflightFailed
 from auditor.probe.scrape import get_text, headers_for
-from auditor.probe.tally import clip, error_text
+from auditor.probe.tally import clip, error_text, page_title
 from auditor.profile import Profile
 
 __all__ = ["Contact", "Place", "check_answer", "connect", "page_words", "place_of"]
 
-_TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 _METHODS = ("/chat/completions", "/completions", "/models", "/responses", "/embeddings")
 
 
@@ -158,6 +157,8 @@ class Contact:
             return await self._no_connection()
         if isinstance(error, httpx.ConnectError) or not isinstance(error, httpx.HTTPError):
             return f"endpoint.url: no connection to {host} ({clip(text, 120)}); check the address and the network"
+        if isinstance(error, httpx.DecodingError):
+            return f"endpoint.url: {host} sends a compressed body that cannot be unpacked; look at the gateway"
         if not self.place.secure and await _speaks_tls(self.place.api):
             return f"endpoint.url: {host} speaks TLS; write https:// instead of http://"
         if isinstance(error, httpx.RemoteProtocolError) and "without sending" not in text:
@@ -233,9 +234,8 @@ def page_words(reply: Reply) -> str:
     if isinstance(reply.json, dict):
         text = error_text(reply.json.get("error") or reply.json)
     else:
-        title = _TITLE.search(reply.text)
-        text = title[1] if title else "" if _is_html(reply) else reply.text
-    text = clip(" ".join(text.split()), 120)
+        text = page_title(reply.text) or ("" if _is_html(reply) else reply.text)
+    text = clip(text[:8192], 120)
     return f" ({text})" if text else ""
 
 

@@ -31,6 +31,7 @@ __all__ = ["discover"]
 _DEADLINES = Deadlines(connect=10.0, first_token=120.0, gap=30.0, total=240.0)
 _ENABLE = {"sglang": "start it with --enable-metrics", "llamacpp": "start it with --metrics"}
 _HINTS = get_type_hints(Served)
+_MOST = 1e15  # bytes, tokens or settings: whatever is more is no fact
 
 
 async def discover(
@@ -234,9 +235,9 @@ def _can_be(value: Any, hint: Any) -> bool:
     if isinstance(value, bool):
         return bool in kinds
     if isinstance(value, int):
-        return (int in kinds or float in kinds) and value >= 0
+        return (int in kinds or float in kinds) and 0 <= value < _MOST
     if isinstance(value, float):
-        return float in kinds and math.isfinite(value) and value >= 0
+        return float in kinds and math.isfinite(value) and 0 <= value < _MOST
     return isinstance(value, str) and str in kinds and len(value) <= 200
 
 

@@ -41,6 +41,7 @@ Snap = Callable[[float, str], Awaitable[Snapshot | None]]
 _PAUSES = (0.1, 0.2, 0.4, 0.8, 1.0)
 _PAUSE_AFTER = ("connect", "tls", "http_429", "http_4xx", "http_5xx", "in_stream", "protocol", "cut_off")
 _DRAIN_EVERY = 0.2
+_REST, _LONGEST_REST = 4.0, 10.0  # times as long as the page took to read, and seconds at the most
 _SHORT = 16  # reads: a reply this short may be a refusal and is decoded before its slot goes on
 
 
@@ -290,10 +291,15 @@ class _Run:
                     raise ended
 
     async def _during(self) -> None:
+        """The stop rule at every tick; the server's page less often where it is slow, since reading it shares this loop."""
+        resting = 0.0
         while True:
             await asyncio.sleep(self.source.sample_every)
             self._ask_stop()
-            await self._snap("during")
+            begun = self.loop.time()
+            if begun >= resting:
+                await self._snap("during")
+                resting = self.loop.time() + min(_REST * (self.loop.time() - begun), _LONGEST_REST)
 
     async def _snap(self, phase: str) -> Snapshot | None:
         """One snapshot, kept. A metrics page that fails costs the page, never the load."""

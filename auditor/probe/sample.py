@@ -9,13 +9,12 @@ from typing import Any
 from auditor.errors import ToolError
 from auditor.measurement import Load, Sample, Shape
 from auditor.probe.sse import settle, timed_events
-from auditor.probe.tally import Reply, Tally, clip, error_text
+from auditor.probe.tally import Reply, Tally, clip, error_text, page_title
 from auditor.probe.transport import Exchange
 
 __all__ = ["check_invariants", "decode", "sample_of"]
 
 _SLICE = 64
-_TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 _LIMIT_HEADERS = ("x-ratelimit", "ratelimit", "x-rate-limit", "anthropic-ratelimit")
 
 
@@ -99,8 +98,7 @@ def _page_text(record: Exchange) -> str:
     try:
         message: Any = json.loads(text)
     except (ValueError, RecursionError):
-        title = _TITLE.search(text)
-        return clip(title[1] if title else text, 200)
+        return clip(page_title(text) or text, 200)
     if isinstance(message, dict):
         return error_text(message.get("error") or message)
     return clip(text, 200)

@@ -19,6 +19,7 @@ Phase = Literal["before", "during", "after"]
 
 _LIMIT = 16 * 1024 * 1024
 _TIMEOUT = {"before": 10.0, "during": 3.0, "after": 10.0}
+_AFTER_SILENCE = 1.0  # the wait for a page that let the last wait pass: it must not cost each load its time again
 # Concepts that only ever grow; a gauge that carries such a name shows one moment and is not taken for it.
 _GROWING = frozenset(
     [
@@ -129,6 +130,7 @@ class _Seen:
     last: dict[tuple[str, str], float] = field(default_factory=dict)
     offset: dict[tuple[str, str], float] = field(default_factory=dict)
     series: tuple[Series, ...] = ()
+    silent: bool = False
 
 
 @dataclass(slots=True)
@@ -160,11 +162,14 @@ class Scraper:
         await self.client.aclose()
 
     async def _page(self, url: str, moment: Phase) -> Page | None:
+        seen = self._seen.setdefault(url, _Seen())
         try:
-            async with asyncio.timeout(_TIMEOUT[moment]):
+            async with asyncio.timeout(_AFTER_SILENCE if seen.silent else _TIMEOUT[moment]):
                 status, headers, text = await get_text(self.client, url, self.headers.get(url, {}))
-        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, OSError):
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, OSError) as error:
+            seen.silent = isinstance(error, TimeoutError | httpx.TimeoutException)
             return None
+        seen.silent = False
         kind = headers.get("content-type", "")
         return (
             parse_page(text, kind, url, wanted=self._light if moment == "during" else self._wanted)

@@ -10,9 +10,11 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
-from auditor.probe.tally import EVENT_LIMIT, Event, Reply, Tally, clip, decides, whole_reply
+from auditor.probe.tally import Event, Reply, Tally, clip, decides, whole_reply
 
 __all__ = ["FirstToken", "events", "read_reply", "settle", "timed_events"]
+
+_FIRST_LIMIT = 256 * 1024  # bytes of an unfinished first event: more are no token, and each further look costs more
 
 _LINE = re.compile(rb"([^\r\n]*)(\r\n|\n|\r)")
 _BOM = b"\xef\xbb\xbf"
@@ -27,7 +29,7 @@ def events(body: bytes | bytearray, start: int = 0, *, last: bool = True) -> Ite
     data: list[bytes] = []
     if start == 0 and body.startswith(_BOM):
         at = len(_BOM)
-    for match in _LINE.finditer(body, at):
+    while match := _LINE.match(body, at):  # not finditer: it would look for a line's end from each of its characters
         line, at = match[1], match.end()
         if line:
             name = _field(line, name, data)
@@ -112,7 +114,7 @@ class FirstToken:
                 end = event.end
                 self.seen = self.seen or decides(event)
             del self._rest[: max(end, _past_comments(self._rest))]
-        self.seen = self.seen or len(self._rest) > EVENT_LIMIT
+        self.seen = self.seen or len(self._rest) > _FIRST_LIMIT
         return self.seen
 
 

@@ -20,15 +20,19 @@ is not used.
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, NamedTuple
 
-__all__ = ["Event", "Reply", "Tally", "clip", "decides", "error_text", "whole_reply"]
+__all__ = ["Event", "Reply", "Tally", "clip", "decides", "error_text", "page_title", "whole_reply"]
 
 EVENT_LIMIT = 16 * 1024 * 1024
 _DETAIL = 300
+_PAGE_HEAD = 8192
+_TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
+_MOST_TOKENS = 10**9  # of one request: whatever is more is no count
 _BROKEN = ("abort", "error")
 
 
@@ -130,6 +134,12 @@ def error_text(error: Any) -> str:
         code = error.get("code")
         return clip(f"{code}: {text}" if code not in (None, "") else str(text))
     return clip(str(error))
+
+
+def page_title(text: str) -> str | None:
+    """The title of an HTML page, which stands near its beginning; None where there is none."""
+    title = _TITLE.search(text[:_PAGE_HEAD])
+    return title[1] if title else None
 
 
 def clip(text: str, size: int = _DETAIL) -> str:
@@ -328,7 +338,7 @@ class Tally:
 
 def _count(value: Any) -> int | None:
     """A token count as sent, or None where it is missing or no count."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST_TOKENS else None
 
 
 def whole_reply(message: Mapping[str, Any]) -> Reply:

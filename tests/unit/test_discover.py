@@ -295,6 +295,8 @@ def test_a_page_that_is_none(answer):
 def test_facts_of_an_impossible_type_are_dropped():
     info = SGLANG_INFO | {
         "max_total_num_tokens": "many",
+        "max_running_requests": 10**400,
+        "chunked_prefill_size": 10**400,
         "page_size": True,
         "tp_size": -1,
         "dtype": 7,

@@ -502,3 +502,10 @@ def test_a_generation_that_never_comes():
 )
 def test_generations_that_fail(answer, line):
     assert said({"GET /v1/models": MODELS, CHAT: answer}) == line
+
+
+def test_a_compressed_body_that_is_none():
+    answer = reply("no gzip", headers=["content-encoding: gzip"])
+    assert said({"GET /v1/models": answer}) == (
+        "endpoint.url: HOST sends a compressed body that cannot be unpacked; look at the gateway"
+    )

@@ -1,11 +1,13 @@
 """Metrics pages read, added up by concept, and followed through resets and replicas that fail."""
 
 import asyncio
+import time
 
 import pytest
 from fake_endpoint import reply, serving
 
 from auditor.measurement import MetricsPage, Served
+from auditor.probe import scrape
 from auditor.probe.exposition import Series, parse_page
 from auditor.probe.scrape import scraper, snapshot
 from auditor.profile import Endpoint, Profile
@@ -241,3 +243,28 @@ def test_there_is_nothing_to_scrape_without_an_engine_page():
     assert scraper(profile, Served(engine="vllm", api="chat", pages=(exporter,)), None) is None
     page = MetricsPage(url="http://h/metrics", types={})
     assert scraper(profile, Served(engine="generic", api="chat", pages=(page,)), None) is None
+
+
+def test_a_page_that_hangs_is_waited_for_once_only(monkeypatch):
+    monkeypatch.setattr(scrape, "_TIMEOUT", {"before": 0.5, "during": 0.5, "after": 0.5})
+    monkeypatch.setattr(scrape, "_AFTER_SILENCE", 0.05)
+    calm = Replica(vllm_page())
+    answers = {"GET /0": None, "GET /1": calm}
+
+    async def run():
+        async with serving(answers) as fake:
+            pages = tuple(MetricsPage(url=f"{fake.origin}/{i}", types={}) for i in range(2))
+            profile = Profile(version=1, name="t", endpoint=Endpoint(url=f"{fake.origin}/v1"))
+            read = scraper(profile, Served(engine="vllm", api="chat", pages=pages), None)
+            took = []
+            for _ in range(3):
+                began = time.monotonic()
+                seen = await read(0.0, "before")
+                took.append(time.monotonic() - began)
+                assert seen.values["running"] == 2
+            await read.close()
+            return took
+
+    first, second, third = asyncio.run(run())
+    assert first > 0.4
+    assert second + third < 0.4

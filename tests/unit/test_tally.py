@@ -4,12 +4,13 @@ The event shapes are those that vLLM 0.32, SGLang 0.5.23 and llama.cpp (server b
 """
 
 import json
+import time
 from typing import Any
 
 import pytest
 
 from auditor.probe.sse import read_reply
-from auditor.probe.tally import Reply, error_text
+from auditor.probe.tally import Reply, error_text, page_title
 
 
 def delta(finish: str | None = None, /, **fields: Any) -> dict[str, Any]:
@@ -314,3 +315,17 @@ def test_error_texts_are_one_bounded_line() -> None:
     assert error_text({"message": "a\n  b", "code": None}) == "a b"
     assert error_text({"detail": "Not Found"}) == "Not Found"
     assert len(error_text("x" * 5000)) == 300
+
+
+@pytest.mark.parametrize("count", [-1, 10**9, 10**400, 2.0, True, "7", None])
+def test_a_count_that_cannot_be_one_is_none(count: Any) -> None:
+    got = read(delta(content="a"), delta("stop"), usage(count, count, prompt_tokens_details={"cached_tokens": count}))
+    assert (got.prompt_tokens, got.cached_tokens) == (None, None)
+    assert (got.output_tokens, got.estimated) == (1, True)
+
+
+def test_the_title_of_a_page_is_looked_for_at_its_beginning_only() -> None:
+    assert page_title("<html><TITLE lang=en>502\nBad</title>") == "502\nBad"
+    began = time.monotonic()
+    assert page_title("<title>" * 500_000) is None
+    assert time.monotonic() - began < 1.0

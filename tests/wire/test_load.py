@@ -329,3 +329,17 @@ def test_reset_streams_and_errors_inside_streams_are_counted_as_failures() -> No
     ]
     got, _ = measure(lambda _request, number: scripts[number % 3], _load(9, 1))
     assert [sample.error for sample in got.samples] == ["cut_off", "in_stream", None] * 3
+
+
+def test_a_page_that_is_slow_to_read_is_read_less_often() -> None:
+    async def snapshot(at: float, phase: str) -> Snapshot | None:
+        await asyncio.sleep(1.0 if phase == "during" else 0.0)
+        return Snapshot(at=at, phase=phase, values={"running": 0.0})  # type: ignore[arg-type]
+
+    async def run() -> Measurement:
+        async with ByteServer(tokens(4, first=10.0, gap=1.0)) as server:
+            return await _source(server, snapshot=snapshot).run(_load(1, 1))
+
+    got = run_virtual(run())
+    during = [shot.at for shot in got.snapshots if shot.phase == "during"]
+    assert during == pytest.approx([0.5, 5.5, 10.5], abs=0.1)  # 1 s of reading, 4 s of rest

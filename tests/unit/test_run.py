@@ -1,0 +1,44 @@
+"""The pipeline's own promises: a rule that breaks costs its own verdict, not the audit."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from auditor import plugins, run
+from auditor.errors import ToolError
+from auditor.evidence import Check, Evidence, Finding, Rule
+from auditor.testing import make_evidence
+
+
+def _fine(_evidence: Evidence) -> list[Finding]:
+    return [Finding(rule="X101", status="pass", title="Fine", why="", deciding=True)]
+
+
+def _breaks(_evidence: Evidence) -> Iterator[Finding]:
+    yield Finding(rule="X102", status="pass", title="Half", why="", deciding=True)
+    raise ZeroDivisionError("float division by zero")
+
+
+def _refuses(_evidence: Evidence) -> list[Finding]:
+    raise ToolError("a latency below zero")
+
+
+def _checks(*rules: Rule) -> tuple[Check, ...]:
+    return (Check(question="X", title="Made up", rules=rules, pages="."),)
+
+
+def test_a_rule_that_breaks_is_inconclusive_and_the_others_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    checks = _checks(Rule("X101", "Fine", _fine), Rule("X102", "Half", _breaks))
+    monkeypatch.setattr(plugins, "load_checks", lambda: checks)
+    report = run.conclude(make_evidence(), run.Options(only=("X",)))
+    assert (report.verdict, report.exit_code) == ("INCONCLUSIVE", 4)
+    found = {finding.rule: finding for finding in report.findings if finding.rule.startswith("X")}
+    assert found["X101"].status == "pass"
+    assert found["X102"].status == "inconclusive"
+    assert "ZeroDivisionError: float division by zero" in found["X102"].why
+
+
+def test_a_broken_invariant_of_the_program_ends_the_audit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugins, "load_checks", lambda: _checks(Rule("X101", "Refuses", _refuses)))
+    with pytest.raises(ToolError, match="a latency below zero"):
+        run.conclude(make_evidence(), run.Options(only=("X",)))
