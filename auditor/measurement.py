@@ -208,6 +208,12 @@ class Measurement:
         """The requests on which a verdict rests, in start order: all but those that the auditor itself cancelled."""
         return tuple(sorted((s for s in self.samples if s.error != "cancelled"), key=lambda s: (s.start, s.index)))
 
+    @property
+    def silence(self) -> int:
+        """How many requests failed one after the other at the end, in the order in which they ended."""
+        ended = sorted(self.judged, key=lambda s: s.start + (s.closed or s.e2e or 0.0))
+        return next((i for i, s in enumerate(reversed(ended)) if s.good), len(ended))
+
     def gauge(self, name: str) -> tuple[tuple[float, float], ...]:
         """A server gauge while the load ran, as (seconds from its start, value)."""
         return tuple((s.at, s.values[name]) for s in self.snapshots if s.phase == "during" and name in s.values)

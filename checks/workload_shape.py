@@ -84,8 +84,7 @@ def _wait(evidence: Evidence, cls: TrafficClass) -> Wait | None:
 def _waits(evidence: Evidence) -> list[tuple[TrafficClass, Wait]]:
     """What each class waits for; empty unless every class is known."""
     waits = [(c, _wait(evidence, c)) for c in evidence.profile.traffic.classes]
-    known = [(c, wait) for c, wait in waits if wait is not None]
-    return known if len(known) == len(waits) else []
+    return [(c, w) for c, w in waits if w is not None] if all(w for _, w in waits) else []
 
 
 def _user_share(evidence: Evidence) -> float | None:
@@ -334,9 +333,10 @@ def w113_errors(evidence: Evidence) -> Iterable[Finding]:
         if not samples:
             yield CHECK.skip("W113", "a measured load at the target", deciding=bool(declared), **rest)
             continue
-        judged = judging.judge_share([not s.good for s in samples], objective.share, evidence.profile.probe.confidence)
-        words = sorted({s.error for s in samples if s.error})
-        why = f"{judged.bad} of {judged.n} requests failed" + (f" ({', '.join(words)})" if words else "")
+        bad, silence = [not s.good for s in samples], min(m.silence for m in evidence.loads("slo"))
+        judged = judging.judge_share(bad, objective.share, evidence.profile.probe.confidence, silence)
+        words = ", ".join(sorted({s.error for s in samples if s.error}))
+        why = f"{judged.bad} of {judged.n} requests failed" + (f" ({words})" if words else "")
         why += f"{'' if declared else ', judged at 1 % because slo.error_rate is missing'}: {judged.verdict}."
         rest["measured"] = Number.measured("error rate", judged.value, "share", judged.n)
         rest["required"] = Number(name="error rate", value=objective.limit, unit="share", provenance="declared")

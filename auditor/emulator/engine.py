@@ -167,7 +167,7 @@ class Engine:
             job.last = now
             if job.unreported:
                 counters.report(job)
-            if job.done:
+            if job.done and job.target:  # an aborted job has no target left, and was counted as aborted
                 counters.finish(job, now, "length" if job.output >= job.limit else "stop")
         for gap, times in gaps.items():
             counters.itl.observe(gap, times)

@@ -41,7 +41,8 @@ __all__ = [
     "time_at",
 ]
 
-GONE = 20  # failures in a row, at the end, that no chance explains: the service is gone
+GONE = 15  # failures in a row, at the end, that no chance explains: the service is gone
+READINGS = 10  # of a gauge, at least, before its standstill means anything
 HELD = 0.8  # of the readings that a gauge stands at its highest value when something holds it there
 DOMINANT = 1.3  # the largest of several times names the bottleneck only from this ratio to the second on
 
@@ -94,14 +95,14 @@ def judge_ceiling(values: Sequence[float], limit: float, share: float, confidenc
     return _judged([x > limit for x in values], share, confidence, value)
 
 
-def judge_share(bad: Sequence[bool], share: float, confidence: float) -> Judged:
+def judge_share(bad: Sequence[bool], share: float, confidence: float, silence: int = 0) -> Judged:
     """Are `share` of the requests good? `bad` in start order; the value is the share of bad ones.
 
-    A service that answered nothing any more at the end has failed, however few independent requests that is worth.
+    A service that answered nothing any more at the end (`silence`, failures in a row as they ended) has failed, however
+    few independent requests that is worth.
     """
     judged = _judged(bad, share, confidence, share_interval(len(bad), sum(bad), confidence))
-    last = next((i for i, failed in enumerate(reversed(bad)) if not failed), len(bad))
-    return replace(judged, status="fail", gone=last) if last >= GONE else judged
+    return replace(judged, status="fail", gone=silence) if silence >= GONE else judged
 
 
 def _judged(bad: Sequence[bool], share: float, confidence: float, value: Interval) -> Judged:
@@ -162,13 +163,12 @@ def in_flight(spans: Sequence[tuple[float, float]], points: int = 60) -> tuple[t
 
 
 def held_below(values: Sequence[float], level: float) -> bool:
-    """Whether a gauge stands at its highest value (within one, or a tenth) in most readings, and that is below `level`.
+    """Whether a gauge stands at its highest value in most of enough readings, and that is below `level`.
 
     What runs at once varies when compute is short, and stands still when a limit holds it.
     """
     top = max(values, default=math.inf)
-    near = sum(v >= min(top - 1, 0.9 * top) for v in values)
-    return top < level and near >= HELD * len(values)
+    return len(values) >= READINGS and top < level and sum(v == top for v in values) >= HELD * len(values)
 
 
 def time_at(spans: Sequence[tuple[float, float]], level: float) -> float:
@@ -213,7 +213,7 @@ def common_step(streams: Sequence[tuple[Sequence[float], float]]) -> float | Non
         if len(inside) > 2:
             seconds += inside[-1] - inside[0]
             tokens += (len(inside) - 1) * per_event
-    return seconds / tokens if tokens else None
+    return seconds / tokens if seconds > 0 and tokens else None
 
 
 # ------------------------------------------------------------------------------------------------------------- lengths

@@ -126,7 +126,7 @@ ROWS = [
             profile={"deployment.replicas": 3, "traffic.target_concurrency": 48}, served={"max_num_seqs": 16}
         ),
         exit_code=1,
-        failing="K",
+        failing="WK",
         rules={"K305": "fail"},
     ),
     Row(
@@ -145,7 +145,7 @@ ROWS = [
         twin=Scenario(profile={"slo.ttft": {"p95": "300ms"}}),
         exit_code=1,
         failing="W",
-        rules={"W110": "fail", "T507": "warn"},
+        rules={"W110": "fail", "T507": "inconclusive"},
     ),
     Row(
         name="replies end early",
@@ -185,6 +185,7 @@ ROWS = [
         twin=Scenario(faults=Faults(dies_after=6000)),
         exit_code=1,
         failing="W",
+        unclear="K",
         rules={"W113": "fail", "T512": "inconclusive"},
     ),
     Row(

@@ -109,6 +109,14 @@ def test_dropped_streams(spec):
     assert [request.fault for request in record.requests] == [None, None, "drop"] * 2
 
 
+def test_a_dropped_stream_counts_once():
+    """Four requests, every second one cut halfway: two end by length, two are aborted, none is both."""
+    _, _, page = send(Spec(faults=Faults(drop_every=2)), [completion("hi there", 10)] * 4, pause=1.0)
+    ended = [line for line in page.body.decode().splitlines() if line.startswith("vllm:request_success_total{")]
+    counts = {line.split('finished_reason="')[1].split('"')[0]: float(line.rsplit(" ", 1)[1]) for line in ended}
+    assert {reason: count for reason, count in counts.items() if count} == {"length": 2.0, "abort": 2.0}
+
+
 @pytest.mark.parametrize("spec", BOTH)
 def test_stalled_streams(spec):
     seen, record, _ = send(replace(spec, faults=Faults(stall_every=2)), [completion("hi", 40)] * 2, patience=600)

@@ -366,14 +366,16 @@ def test_a_floor_is_a_ceiling_in_seconds():
 
 def test_silence_at_the_end_is_a_failure_however_few_independent_requests_it_is_worth():
     """40 good requests, then 20 that fail in a row: one event, but the service is gone."""
-    judged = judging.judge_share([False] * 40 + [True] * 20, 0.95, 0.95)
+    judged = judging.judge_share([False] * 40 + [True] * 20, 0.95, 0.95, 20)
     assert (judged.status, judged.gone) == ("fail", 20)
     assert "the last 20 all failed" in judged.verdict
-    assert judging.judge_share([False] * 41 + [True] * 19, 0.95, 0.95).gone == 0
+    assert judging.judge_share([False] * 40 + [True] * 20, 0.95, 0.95, 14).gone == 0
 
 
 def test_a_gauge_is_held_where_it_stands_still_below_the_level():
-    assert judging.held_below([8, 8, 7, 8, 8], 16)
-    assert not judging.held_below([8, 8, 7, 8, 8], 8)
-    assert not judging.held_below([4, 8, 12, 15, 9], 16)
+    stands = [8.0] * 9 + [7.0] * 2
+    assert judging.held_below(stands, 16)
+    assert not judging.held_below(stands, 8)
+    assert not judging.held_below(stands[:9], 16)
+    assert not judging.held_below([8.0] * 7 + [7.0] * 4, 16)
     assert not judging.held_below([], 16)
