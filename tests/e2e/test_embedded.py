@@ -6,15 +6,21 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.e2e.scenario import ROOT, Outcome, Scenario, changed
+from tests.e2e.scenario import ROOT, Scenario, changed
 
-EMBEDDED = changed(
-    yaml.safe_load((ROOT / "profiles/embedded.yaml").read_text()),
-    {
-        "monitoring.dashboards": [str(ROOT / "profiles/monitoring/embedded-panels.json")],
-        "monitoring.rules": [str(ROOT / "profiles/monitoring/embedded-alerts.yaml")],
-    },
-)
+PROFILES = ROOT / "profiles"
+MONITORING = {
+    "monitoring.dashboards": [str(PROFILES / "monitoring/embedded-panels.json")],
+    "monitoring.rules": [str(PROFILES / "monitoring/embedded-alerts.yaml")],
+}
+
+
+def shipped(name: str) -> dict[str, Any]:
+    """A shipped profile whose panels and alerts are found from anywhere."""
+    return changed(yaml.safe_load((PROFILES / f"{name}.yaml").read_text()), MONITORING)
+
+
+EMBEDDED = shipped("embedded")
 POOL = 102_000  # tokens, about what the embedded deployment serves
 
 CHANGES: dict[str, tuple[Scenario, str]] = {
@@ -27,13 +33,10 @@ CHANGES: dict[str, tuple[Scenario, str]] = {
 }
 
 
-def statuses(outcome: Outcome) -> dict[str, str]:
-    return outcome.statuses()
-
-
 @pytest.mark.slow
-def test_embedded_is_ready(tmp_path: Path) -> None:
-    outcome = Scenario(base=EMBEDDED).run(tmp_path)
+@pytest.mark.parametrize("name", ["embedded", "embedded-decode-heavy"])
+def test_a_healthy_deployment_is_ready(name: str, tmp_path: Path) -> None:
+    outcome = Scenario(base=shipped(name)).run(tmp_path)
     bad: dict[str, Any] = {f.rule: f.why for f in outcome.report.findings if f.status in ("fail", "inconclusive")}
     assert outcome.report.exit_code == 0, bad
 
@@ -47,3 +50,19 @@ def test_one_change_flips_one_question(name: str, tmp_path: Path) -> None:
     seen = {f"{f.rule} {f.subject} {f.status}: {f.why}" for f in outcome.report.findings if f.status != "pass"}
     assert outcome.statuses() == expected, seen
     assert outcome.report.exit_code == 1
+
+
+@pytest.mark.slow
+def test_the_overloaded_deployment_thrashes_and_misses_its_ttft_and_says_what_to_change(tmp_path: Path) -> None:
+    outcome = Scenario(base=shipped("embedded-overloaded")).run(tmp_path)
+    assert outcome.statuses() == {"W": "fail", "H": "pass", "K": "fail", "M": "pass"}
+    failed = {f.rule: f for f in outcome.report.findings if f.status == "fail"}
+    assert {"W110", "K302", "K304"} <= set(failed)
+    assert any("--kv-cache-dtype fp8" in remedy for remedy in failed["K302"].remedies)
+    assert any("--max-num-seqs" in remedy for remedy in failed["K304"].remedies)
+    assert failed["W110"].remedies
+    preempted = sum(request.preemptions for request in outcome.record.requests)
+    [counted] = [f.measured for f in outcome.of("K304")]
+    assert counted is not None
+    assert counted.value is not None
+    assert 0 < counted.value <= preempted

@@ -270,6 +270,7 @@ ROWS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_scenario(row: Row, tmp_path: Path) -> None:
     outcome = row.scenario.run(tmp_path)
@@ -286,6 +287,7 @@ def _twins() -> dict[str, Scenario]:
     return {row.name: row.twin for row in ROWS if row.twin is not HEALTHY_TWIN} | {"healthy": HEALTHY_TWIN}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", _twins())
 def test_twin(name: str, tmp_path: Path) -> None:
     outcome = _twins()[name].run(tmp_path)
