@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from auditor.measurement import Measurement, Plan, Purpose, Sample, Served, accepted_length
-from auditor.profile import Profile
+from auditor.profile import Conflict, Profile
 from auditor.theory.carrying import PoolRange, computed_pool, known_pool
 from auditor.theory.device import Device
 from auditor.theory.fit import fit_prefill
@@ -94,37 +94,6 @@ _ALSO = {
     "max_num_seqs": ("slots",),
     "max_model_len": ("context",),
     "gpu_memory_utilization": ("mem_fraction_static", "memory_fraction"),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """One setting said twice and differently: profile path, both values, both places ("launch --flag")."""
-
-    field: str
-    first: str
-    first_where: str
-    second: str
-    second_where: str
-
-    @property
-    def with_served(self) -> bool:
-        """Whether one side is what the endpoint serves; else profile and launch line differ."""
-        return any(where.startswith("served") for where in (self.first_where, self.second_where))
-
-    @property
-    def on_capacity(self) -> bool:
-        """Whether the setting sizes the KV cache or the batch, rather than says what is served and on what."""
-        return self.field.rpartition(".")[2] in _CAPACITY
-
-    def __str__(self) -> str:
-        return f"{self.field} is {self.first} ({self.first_where}) and {self.second} ({self.second_where})"
-
-
-_CAPACITY = {
-    *("max_model_len", "max_num_seqs", "max_num_batched_tokens", "queue_limit", "slots", "context", "block_size"),
-    *("kv_cache_dtype", "kv_pool_tokens", "kv_pool_bytes", "prefix_caching"),
-    *("gpu_memory_utilization", "mem_fraction_static", "memory_fraction"),
 }
 
 

@@ -14,6 +14,7 @@ from auditor.units import DURATION, RATE, SHARE, TOKENS
 __all__ = [
     "Auto",
     "Budget",
+    "Conflict",
     "Deployment",
     "Endpoint",
     "Lengths",
@@ -268,3 +269,34 @@ class Profile:
                     Objective(metric=metric, share=share, limit=limit, path=place, percentile=percentile, cls=cls)
                 )
         return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """One setting said twice and differently: profile path, both values, both places ("launch --flag")."""
+
+    field: str
+    first: str
+    first_where: str
+    second: str
+    second_where: str
+
+    @property
+    def with_served(self) -> bool:
+        """Whether one side is what the endpoint serves; else profile and launch line differ."""
+        return any(where.startswith("served") for where in (self.first_where, self.second_where))
+
+    @property
+    def on_capacity(self) -> bool:
+        """Whether the setting sizes the KV cache or the batch, rather than says what is served and on what."""
+        return self.field.rpartition(".")[2] in _CAPACITY
+
+    def __str__(self) -> str:
+        return f"{self.field} is {self.first} ({self.first_where}) and {self.second} ({self.second_where})"
+
+
+_CAPACITY = {
+    *("max_model_len", "max_num_seqs", "max_num_batched_tokens", "queue_limit", "slots", "context", "block_size"),
+    *("kv_cache_dtype", "kv_pool_tokens", "kv_pool_bytes", "prefix_caching"),
+    *("gpu_memory_utilization", "mem_fraction_static", "memory_fraction"),
+}
