@@ -189,7 +189,8 @@ def _beside(evidence: Evidence) -> list[str]:
         *("TPOT mean, server", "TPOT mean, here", "KV usage, most", "Preemptions", "Running, most", "Waiting, most"),
     )
     rows = [_beside_row(name, item) for name, item in found if item is not None]
-    return _table(head, rows) if rows else []
+    note = "Both sides count the warm-up. Usage, running and waiting are the highest readings while the load ran."
+    return [note, "", *_table(head, rows)] if rows else []
 
 
 def _plan_row(load: Load) -> Sequence[str]:

@@ -117,7 +117,7 @@ def _told(item: Beside | None) -> Iterable[str]:
     parts = []
     if item.server_ttft is not None and item.client_ttft is not None:
         here = words.quantity(item.client_ttft, "s")
-        parts.append(f"TTFT mean {words.quantity(item.server_ttft, 's')} against {here} here")
+        parts.append(f"TTFT mean {words.quantity(item.server_ttft, 's')} against {here} here with the warm-up")
     if item.kv_usage is not None:
         parts.append(f"KV {words.quantity(item.kv_usage, 'share')} at most")
     if item.preemptions is not None:
