@@ -17,7 +17,15 @@ _PERCENT = re.compile(_NUMBER + r"\s*%")
 _COUNT = re.compile(_NUMBER + r"\s*(Ki|Mi|k|K|M|G)?")
 
 _MICROSECOND, _MILLISECOND = Fraction(1, 10**6), Fraction(1, 1000)
-_SECONDS: dict[str, Fraction | int] = {"us": _MICROSECOND, "ms": _MILLISECOND, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+_SECONDS: dict[str, Fraction | int] = {
+    "us": _MICROSECOND,
+    "ms": _MILLISECOND,
+    "s": 1,
+    "m": 60,
+    "min": 60,
+    "h": 3600,
+    "d": 86400,
+}
 _PER = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
 _THOUSANDS = {"": 1, "k": 1000, "K": 1000, "M": 10**6, "G": 10**9, "Ki": 1024, "Mi": 1024**2}
 

@@ -291,7 +291,7 @@ class _Run:
                     raise ended
 
     async def _during(self) -> None:
-        """The stop rule at every tick; the server's page less often where it is slow, since reading it shares this loop."""
+        """The stop rule at every tick; the server's page less often where it is slow: reading it shares this loop."""
         resting = 0.0
         while True:
             await asyncio.sleep(self.source.sample_every)
