@@ -55,7 +55,8 @@ def main() -> None:
         program(sys.argv[1:])
     except AuditError as error:
         _trace()
-        _say(f"audit: {_harmless(error, 1000)}")
+        name = "" if isinstance(error, ProfileError) else "audit: "  # problems start with file:line:column, for editors
+        _say(name + _harmless(error, 1000))
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

@@ -10,6 +10,8 @@ AuditError
 
 from dataclasses import dataclass
 
+_MOST_SHOWN = 100
+
 
 class AuditError(Exception):
     """Base of every error shown to the user as one line without a traceback."""
@@ -35,11 +37,13 @@ class Problem:
 
 
 class ProfileError(UsageError):
-    """The profile or a file it names has problems; all are listed, one a line."""
+    """The profile or a file it names has problems; all are listed, one a line, but no more than anybody reads."""
 
     def __init__(self, problems: "tuple[Problem, ...]") -> None:
         self.problems = problems
-        super().__init__("\n".join(map(str, problems)))
+        rest = len(problems) - _MOST_SHOWN
+        more = [f"{problems[0].file}: {rest} more problems are not shown"] if rest > 0 else []
+        super().__init__("\n".join([*map(str, problems[:_MOST_SHOWN]), *more]))
 
 
 class NothingMeasured(AuditError):

@@ -29,6 +29,7 @@ SLO_OF = {
     "W113": "slo.error_rate",
     "W114": "slo.first_answer",
 }
+MOST_IN_FLIGHT = 100_000  # what a request rate may come to: one client cannot hold more
 HOPELESS = 20  # requests in a row that may fail before a load is given up
 
 
@@ -55,18 +56,23 @@ class Demand:
 
 def make_plan(profile: Profile, served: Served | None = None, pace: Pace | None = None) -> Plan:
     """Plan the probe of `profile` against an endpoint that serves `served`. Sends nothing."""
-    budget = profile.probe.budget
+    budget, seed = profile.probe.budget, profile.probe.seed
     if not profile.traffic.classes:
         note = PlanNote("traffic.classes is missing: the traffic cannot be imitated", ("W110", "W111", "W112", "W113"))
-        return Plan(loads=(), requests=0, tokens=0, seconds=0.0, notes=(note,), seed=profile.probe.seed)
+        return Plan(loads=(), requests=0, tokens=0, seconds=0.0, notes=(note,), seed=seed)
     limit = served.max_model_len if served else None
     slots = concurrency(profile, pace)
     slo, notes = _slo_load(profile, slots, limit)
-    loads: list[Load] = [_cold_load(profile, limit), slo]
+    loads: list[Load] = [load for load in (_cold_load(profile, limit), slo) if load.shapes]
+    while loads and not _within(budget, *_cost(loads)):
+        notes.append(PlanNote(f"{loads.pop(0).id} left out: the budget has no room for it", ("H204",)))
+    if not loads or loads[-1].id != "slo":
+        message = "probe.budget has no room for one request of this traffic: raise probe.budget.tokens"
+        return Plan(loads=(), requests=0, tokens=0, seconds=0.0, notes=(PlanNote(message, tuple(SLO_OF)),), seed=seed)
     spent_requests, spent_tokens = _cost(loads)
     for ladder in (*_prefill_ladder(profile, limit), *_decode_ladder(profile, slots, limit)):
         requests, tokens = _cost([ladder])
-        if spent_requests + requests > budget.requests or spent_tokens + tokens > budget.tokens:
+        if not _within(budget, spent_requests + requests, spent_tokens + tokens):
             notes.append(PlanNote(f"{ladder.id} left out: the budget has no room for it", ("H202", "H203")))
             continue
         loads.append(ladder)
@@ -81,7 +87,7 @@ def make_plan(profile: Profile, served: Served | None = None, pace: Pace | None 
         tokens=spent_tokens,
         seconds=min(seconds, budget.duration),
         notes=tuple(notes),
-        seed=profile.probe.seed,
+        seed=seed,
     )
 
 
@@ -100,7 +106,7 @@ def concurrency(profile: Profile, pace: Pace | None = None) -> int:
     output = sum(c.share * c.output_tokens.p50 for c in traffic.classes)
     ceiling = min((profile.slo.e2e or {}).values(), default=1.0)
     stay = pace.per_prompt_token * prompt + pace.per_step * output if pace else ceiling
-    return max(1, math.ceil(traffic.request_rate * stay))
+    return max(1, math.ceil(min(traffic.request_rate * stay, MOST_IN_FLIGHT)))
 
 
 def demands(profile: Profile) -> tuple[Demand, ...]:
@@ -138,8 +144,9 @@ def _slo_load(profile: Profile, slots: int, limit: int | None) -> tuple[Load, li
     wants = [(d, math.ceil(d.least / shares.get(d.cls or "", 1.0))) for d in demands(profile)]
     best = [math.ceil(d.wanted / shares.get(d.cls or "", 1.0)) for d, _ in wants]
     wanted = max([STEADY_TURNOVERS * slots, *best])
-    warmup = max(slots, 3)
-    count = max(1, min(wanted, _affordable(classes, budget, limit, warmup)))
+    affordable = _affordable(classes, budget, limit)
+    warmup = min(max(slots, 3), affordable // 3)
+    count = min(wanted, affordable - warmup)
     notes = [
         PlanNote(
             f"{_called(demand)} needs {least} requests to pass and the budget allows {count}: "
@@ -156,7 +163,7 @@ def _slo_load(profile: Profile, slots: int, limit: int | None) -> tuple[Load, li
     load = Load(
         id="slo",
         purpose="slo",
-        concurrency=min(slots, count),
+        concurrency=max(1, min(slots, count)),
         shapes=tuple(_mix(classes, count, limit, random.Random(f"{profile.probe.seed}/slo"))),
         warmup=tuple(_mix(classes, warmup, limit, random.Random(f"{profile.probe.seed}/warmup"))),
         why=f"the traffic classes at {slots} in flight",
@@ -168,11 +175,15 @@ def _called(demand: Demand) -> str:
     return SLO_OF[demand.rule] + (f" of class {demand.cls}" if demand.cls else "") + f" at {demand.quantile:.4g}"
 
 
-def _affordable(classes: Sequence[TrafficClass], budget: Budget, limit: int | None, warmup: int) -> int:
-    """Requests of the mix within the SLO load's part of the budget, warm-up taken off."""
+def _within(budget: Budget, requests: int, tokens: int) -> bool:
+    return requests <= budget.requests and tokens <= budget.tokens
+
+
+def _affordable(classes: Sequence[TrafficClass], budget: Budget, limit: int | None) -> int:
+    """Requests of the mix within the SLO load's part of the budget."""
     sample = list(_mix(classes, 200, limit, random.Random(0)))
     mean = sum(s.prompt_tokens + s.output_tokens for s in sample) / len(sample)
-    return min(math.floor(SLO_SHARE * budget.requests), math.floor(SLO_SHARE * budget.tokens / mean)) - warmup
+    return min(math.floor(SLO_SHARE * budget.requests), math.floor(SLO_SHARE * budget.tokens / mean))
 
 
 def _mix(classes: Sequence[TrafficClass], count: int, limit: int | None, rng: random.Random) -> Iterator[Shape]:

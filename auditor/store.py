@@ -11,6 +11,7 @@ Secrets are redacted by value before anything is written. Files are the user's o
 come back exactly as they were; infinite ones are the strings "Infinity" and "-Infinity", so that every file is JSON.
 """
 
+import errno
 import json
 import math
 import os
@@ -76,12 +77,13 @@ class Recording:
         """Make the folder and write what is known before the first request. Raises UsageError."""
         if self.folder is None:
             return
-        if (self.folder / "run.json").exists():
-            raise UsageError(f"{self.folder}: holds a saved run already; choose another folder, or remove it first")
         try:
+            if (self.folder / "run.json").exists():
+                raise UsageError(f"{self.folder}: holds a saved run already; choose another folder, or remove it first")
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"{self.folder}: cannot be made ({error.strerror}); choose another folder") from None
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise UsageError(f"{self.folder}: cannot be made ({reason}); choose another folder") from None
         self._write("run.json", self._facts(complete=False))
         self._write("profile.yaml", self._redactor.text(text))
         self.update(evidence)
@@ -319,21 +321,28 @@ def _read(folder: Path, name: str, kind: type[T], data: Any) -> T:
 
 
 def _read_json(folder: Path, name: str) -> Any:
-    if name == "run.json" and not (folder / name).is_file():
-        missing = "there is no such folder" if not folder.is_dir() else "holds no saved run (no run.json)"
-        raise UsageError(f"{folder}: {missing}; `audit run --save DIR` writes one")
     try:
-        return json.loads((folder / name).read_bytes())
+        if name == "run.json" and not (folder / name).is_file():
+            missing = "there is no such folder" if not folder.is_dir() else "holds no saved run (no run.json)"
+            raise UsageError(f"{folder}: {missing}; `audit run --save DIR` writes one")
+        return json.loads(_bytes(folder / name))
     except OSError as error:
         raise UsageError(f"{folder / name}: cannot be read ({error.strerror})") from None
     except (ValueError, RecursionError):
         raise UsageError(f"{folder / name}: is damaged: not JSON") from None
 
 
+def _bytes(path: Path) -> bytes:
+    """A file's bytes. Raises OSError, also for a pipe or a device, which would have no end."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "not a file")
+    return path.read_bytes()
+
+
 def _lines(folder: Path, name: str) -> Iterator[Any]:
     """The JSON value of each line; a last line that was cut off is left out. A file that is not there has no lines."""
     try:
-        raw = (folder / name).read_bytes().split(b"\n")
+        raw = _bytes(folder / name).split(b"\n")
     except FileNotFoundError:
         return
     except OSError as error:

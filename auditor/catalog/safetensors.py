@@ -25,7 +25,7 @@ def weight_bytes(folder: Path) -> int | None:
             total = _index_total(index)
             if total is not None:
                 return total
-    files = sorted(folder.glob("*.safetensors"))
+    files = sorted(file for file in folder.glob("*.safetensors") if file.is_file())
     return sum(map(_header_total, files)) if files else None
 
 

@@ -38,17 +38,18 @@ def _parse(spec: str, formats: Sequence[str]) -> Target:
 
 def _check_writable(path: Path) -> None:
     """Raise UsageError now rather than after a load of ten minutes. Leaves nothing behind."""
-    if not path.parent.is_dir():
-        raise UsageError(f"-o {path}: the folder {path.parent} does not exist; create it first")
-    existed = path.exists()
-    if existed and not path.is_file() and not path.is_dir():
-        return  # a pipe or a device: opening it here could block or be seen by its reader
     try:
+        if not path.parent.is_dir():
+            raise UsageError(f"-o {path}: the folder {path.parent} does not exist; create it first")
+        existed = path.exists()
+        if existed and not path.is_file() and not path.is_dir():
+            return  # a pipe or a device: opening it here could block or be seen by its reader
         path.open("ab").close()
-    except OSError as error:
-        raise UsageError(f"-o {path}: cannot be written ({error.strerror}); choose another path") from None
-    if not existed:
-        path.unlink()
+        if not existed:
+            path.unlink()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"-o {path}: cannot be written ({reason}); choose another path") from None
 
 
 def targets(specs: Sequence[str], *, always_print: bool = True) -> tuple[Target, ...]:

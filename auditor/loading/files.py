@@ -1,5 +1,8 @@
 """Reads the user's files: bounded, as UTF-8, with an error that says what is wrong."""
 
+import os
+import select
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -7,6 +10,7 @@ from typing import Literal
 __all__ = ["FileError", "TextFile", "read_text"]
 
 MAX_BYTES = 16 << 20
+PIPE_WAIT = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +30,35 @@ class FileError(ValueError):
         super().__init__(message)
 
 
+def _read_file(path: Path, most: int) -> bytes:
+    with path.open("rb") as stream:
+        return stream.read(most)
+
+
+def _read_pipe(path: Path, most: int) -> bytes:
+    """What a pipe (`<(generate profile)`, /dev/stdin, mkfifo) gives until its end; opening or reading never blocks."""
+    descriptor, found = os.open(path, os.O_RDONLY | os.O_NONBLOCK), bytearray()
+    try:
+        while len(found) < most:
+            if not select.select([descriptor], [], [], PIPE_WAIT)[0]:
+                raise FileError(f"is a pipe from which nothing came for {PIPE_WAIT:g} s")
+            part = os.read(descriptor, 1 << 16)
+            if not part:
+                break
+            found += part
+    finally:
+        os.close(descriptor)
+    return bytes(found)
+
+
 def read_text(path: Path, limit: int = MAX_BYTES) -> str:
     """The text of a file of at most `limit` bytes. Raises FileError."""
     try:
-        with path.open("rb") as stream:
-            raw = stream.read(limit + 1)
+        raw = _read_pipe(path, limit + 1) if stat.S_ISFIFO(path.stat().st_mode) else _read_file(path, limit + 1)
     except FileNotFoundError:
         raise FileError("there is no such file") from None
+    except FileError:
+        raise
     except IsADirectoryError:
         raise FileError("this is a folder, not a file") from None
     except (OSError, ValueError) as error:

@@ -1,5 +1,6 @@
 """The dashboards and alert rules that the profile names."""
 
+from itertools import islice
 from pathlib import Path
 
 from auditor.errors import Problem
@@ -9,6 +10,8 @@ from auditor.loading.profile import Loaded, shown
 from auditor.yamlmarks import load
 
 __all__ = ["load_monitoring"]
+
+MOST_FILES = 500
 
 
 def load_monitoring(loaded: Loaded) -> tuple[TextFile, ...]:
@@ -27,6 +30,9 @@ def load_monitoring(loaded: Loaded) -> tuple[TextFile, ...]:
             found = _matches(loaded.path.parent, pattern)
             if not found:
                 problems.add(("monitoring", section, index), f"no file matches {pattern}")
+            if len(found) > MOST_FILES:
+                problems.add(("monitoring", section, index), f"{pattern} matches more than {MOST_FILES} files")
+                continue
             for path in found:
                 name = _name(path, loaded.path.parent)
                 try:
@@ -42,10 +48,11 @@ def load_monitoring(loaded: Loaded) -> tuple[TextFile, ...]:
 def _matches(folder: Path, pattern: str) -> list[Path]:
     """The files that a pattern names, sorted; an absolute pattern counts from the root, a folder means its files."""
     base, relative = (Path("/"), pattern.lstrip("/")) if pattern.startswith("/") else (folder, pattern)
-    if (base / relative).is_file():
-        return [base / relative]
     try:
-        return sorted(path for path in base.glob(relative) if path.is_file()) if relative else []
+        if (base / relative).is_file():
+            return [base / relative]
+        found = (path for path in base.glob(relative) if path.is_file()) if relative else iter(())
+        return sorted(islice(found, MOST_FILES + 1))
     except (ValueError, NotImplementedError, OSError):
         return []
 

@@ -95,8 +95,11 @@ def shipped_profiles() -> dict[str, Path]:
 def find_profile(source: str | Path) -> Path:
     """The file that `source` names: an existing path, else a shipped profile. Raises UsageError."""
     path, shipped = Path(source), shipped_profiles()
-    if path.exists() and not (path.is_dir() and str(source) in shipped):
-        return path
+    try:
+        if path.exists() and not (path.is_dir() and str(source) in shipped):
+            return path
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{one_line(str(source))}: cannot be read ({getattr(error, 'strerror', error)})") from None
     if str(source) in shipped:
         return shipped[str(source)]
     near = did_you_mean(str(source), shipped)

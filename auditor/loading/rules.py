@@ -60,7 +60,16 @@ OWN_BODY_KEYS = frozenset(
 SHARE_ROUNDING = 0.011
 """How far the shares of the classes may be from 1 in all: three classes of 33 % are meant as thirds."""
 
-PERCENTILE = re.compile(r"p(0?[1-9]|[1-9][0-9]|(?=.*[1-9])[0-9]{1,2}\.[0-9]+)")
+AT_MOST: Mapping[str, tuple[float, str]] = {
+    "target_concurrency": (1e5, "needs at most 100000: one client cannot hold more requests in flight"),
+    "requests": (1e6, "needs at most 1M requests: one client cannot keep more"),
+    **dict.fromkeys(("p50", "p95", "p99", "max"), (1e8, "needs at most 100M tokens: no context holds more")),
+}
+LARGEST = 1e15
+"""No count or size of a deployment is larger; what is would only overflow the arithmetic."""
+
+LEAST_ERROR_RATE = 1e-6
+PERCENTILE = re.compile(r"p(0?[1-9]|[1-9][0-9]|(?=.*[1-9])[0-9]{1,2}\.[0-9]{1,4})")
 _LITERAL_KEY = re.compile(r"(?:sk|hf|pk|rk|gsk|xai|nvapi|ghp|key|bearer)[-_ ].{4,}", re.IGNORECASE)
 _LONG_RANDOM = re.compile(r"(?=.*\d)(?=.*[a-z])[A-Za-z0-9_]{20,}")
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -91,33 +100,54 @@ def _leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
         yield path, value
 
 
-def _ranges(profile: Profile, _launch: Launch | None) -> Found:
-    """Counts of at least 1, positive rates and durations, fractions within (0, 1]."""
+def _ranges(profile: Profile, launch: Launch | None) -> Found:
+    """Counts of at least 1 and within reason, positive rates and durations, fractions within (0, 1]."""
+    for name, value in launch.fields.items() if launch is not None else ():
+        message = _out_of_range(name, value) if isinstance(value, int | float) else None
+        if launch is not None and message:
+            yield ("deployment", "launch"), f"{launch.flag_of.get(name, name)} {value:.15g}: {message}", ()
     for path, value in _leaves(profile):
         if isinstance(value, str | bool | None) or path[:2] in (
             ("endpoint", "extra_body"),
             ("deployment", "speculative"),
         ):
             continue
-        name, of_goal = path[-1], path[0] == "slo" and path[-1] != "error_rate"
-        if name in AT_LEAST_ONE and not of_goal and value < 1:
-            yield path, "needs at least 1", ()
-        elif (name in ABOVE_ZERO or of_goal) and value <= 0:
-            yield path, "needs to be above zero", ()
-        elif name in UP_TO_ONE and not 0 < value <= 1:
-            yield path, "needs a fraction above 0 and up to 1, such as 0.9", ()
-        elif name == "confidence" and not 0.5 < value < 1:
-            yield path, "needs a confidence between 0.5 and 1, such as 0.95", ()
-        elif name == "error_rate" and value >= 0.5:
-            yield path, "lets half of the requests fail; write 1% for one in a hundred", ()
-        elif name == "price_per_hour" and value < 0:
-            yield path, "needs to be zero or more", ()
+        of_goal = path[0] == "slo" and path[-1] != "error_rate"
+        message = _goal_out_of_range(value) if of_goal else _out_of_range(str(path[-1]), value)
+        if message:
+            yield path, message, ()
+
+
+def _goal_out_of_range(value: float) -> str | None:
+    return "needs to be above zero" if value <= 0 else None
+
+
+def _out_of_range(name: str, value: float) -> str | None:
+    """What is wrong with a number, by the name of its field; None if it can be."""
+    most, too_much = AT_MOST.get(name, (LARGEST, "is larger than anything a deployment has"))
+    if name in AT_LEAST_ONE and value < 1:
+        return "needs at least 1"
+    if name in ABOVE_ZERO and value <= 0:
+        return "needs to be above zero"
+    if name in UP_TO_ONE and not 0 < value <= 1:
+        return "needs a fraction above 0 and up to 1, such as 0.9"
+    if name == "confidence" and not 0.5 < value < 1 - 1e-9:
+        return "needs a confidence between 0.5 and 1, such as 0.95"
+    if name == "error_rate" and value >= 0.5:
+        return "lets half of the requests fail; write 1% for one in a hundred"
+    if name == "error_rate" and 0 < value < LEAST_ERROR_RATE:
+        return "takes more than a million requests to show; write 0.1% for one in a thousand"
+    if name == "price_per_hour" and value < 0:
+        return "needs to be zero or more"
+    return too_much if value > most and name != "seed" else None
 
 
 def _names(profile: Profile, _launch: Launch | None) -> Found:
     """Names that can be printed on one line; classes that can be told apart."""
     if not profile.name.strip() or "\n" in profile.name:
         yield ("name",), "needs a name on one line", ()
+    if len(profile.deployment.engine_version or "") > 100:
+        yield ("deployment", "engine_version"), "needs a version such as 0.18.0", ()
     seen: set[str] = set()
     for index, cls in enumerate(profile.traffic.classes):
         path: Path = ("traffic", "classes", index, "name")

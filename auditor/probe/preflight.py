@@ -231,6 +231,8 @@ def _why(sample: Sample, target: Target, deadlines: Deadlines) -> str:
 def _waited(sample: Sample, deadlines: Deadlines) -> str:
     if sample.ttft is None:
         return f"no token within {deadlines.first_token:g} s"
+    if sample.error == "timeout":
+        return f"tokens but no end within {deadlines.total:g} s"
     return f"no further token within {deadlines.gap:g} s"
 
 

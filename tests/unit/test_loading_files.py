@@ -2,11 +2,12 @@
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 
-from auditor.errors import ProfileError
-from auditor.loading import TextFile, load_monitoring, load_profile, resolve_device, resolve_model
+from auditor.errors import ProfileError, UsageError
+from auditor.loading import TextFile, files, load_monitoring, load_profile, resolve_device, resolve_model
 from auditor.loading.files import FileError, read_text
 
 HEAD = "version: 1\nname: t\nendpoint: {url: 'http://127.0.0.1:8000/v1'}\n"
@@ -147,3 +148,45 @@ def test_accelerators_come_from_the_catalogue(load):
     assert device is None
     assert reason is not None
     assert reason.startswith("deployment.accelerator: ")
+
+
+def test_a_pipe_is_read_to_its_end_and_not_waited_for_for_ever(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "PIPE_WAIT", 0.2)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(FileError, match=r"is a pipe from which nothing came for 0\.2 s"):
+        read_text(pipe)
+    held = os.open(pipe, os.O_RDWR)  # so that the writer finds a reader
+    os.write(held, "version: 1 \u00e9".encode())
+    with pytest.raises(FileError, match="nothing came"):  # a writer that never ends
+        read_text(pipe)
+    os.close(held)
+    read_end, write_end = os.pipe()
+    os.write(write_end, b"name: x")
+    os.close(write_end)
+    assert read_text(Path(f"/dev/fd/{read_end}")) == "name: x"
+    os.close(read_end)
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "a\0b"])
+def test_a_name_that_no_file_can_have_is_one_line(name):
+    with pytest.raises(UsageError) as caught:
+        load_profile(name)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 800
+
+
+def test_a_pattern_that_matches_thousands_is_refused(tmp_path):
+    (tmp_path / "many").mkdir()
+    for number in range(501):
+        (tmp_path / "many" / f"{number}.json").write_text("{}")
+    profile = tmp_path / "p.yaml"
+    profile.write_text(
+        "version: 1\nname: t\nendpoint: {url: http://127.0.0.1:1/v1}\nmonitoring:\n  dashboards: [many/*.json]\n"
+        f"  rules: [{'y' * 5000}]\n"
+    )
+    with pytest.raises(ProfileError) as caught:
+        load_monitoring(load_profile(profile))
+    first, second = caught.value.problems
+    assert (first.line, first.message) == (5, "monitoring.dashboards.0: many/*.json matches more than 500 files")
+    assert (second.line, second.message[:46]) == (6, "monitoring.rules.0: no file matches yyyyyyyyyy")

@@ -176,3 +176,32 @@ def test_stop_rule() -> None:
     assert stop_rule(load, _samples(19, "connect"), 5, budget) is None
     assert "all failed (connect)" in str(stop_rule(load, _samples(20, "connect"), 5, budget))
     assert stop_rule(load, [*_samples(20, "connect"), *_samples(1, None)], 5, budget) is None
+
+
+@pytest.mark.parametrize(
+    ("requests", "tokens"), [(1, 4_000_000), (2, 4_000_000), (7, 4_000_000), (400, 700), (400, 90)]
+)
+def test_a_small_budget_is_never_exceeded(requests: int, tokens: int) -> None:
+    plan = make_plan(profile(probe=Probe(budget=Budget(duration=600, requests=requests, tokens=tokens))))
+    assert plan.requests <= requests
+    assert plan.tokens <= tokens
+    assert plan.requests == sum(len(load.shapes) + len(load.warmup) for load in plan.loads)
+
+
+def test_warm_up_leaves_most_of_a_small_budget_to_the_measurement() -> None:
+    many = Traffic(target_concurrency=1000, classes=profile().traffic.classes)
+    plan = make_plan(profile(traffic=many, probe=Probe(budget=Budget(duration=600, requests=400, tokens=4_000_000))))
+    slo = load_named(plan.loads, "slo")
+    assert (len(slo.warmup), len(slo.shapes), slo.concurrency) == (100, 200, 200)  # of 300, three quarters of 400
+    assert plan.requests <= 400
+    assert any("a steady state at 1000 in flight takes 5000 requests" in note.message for note in plan.notes)
+
+
+def test_a_budget_without_room_for_one_request_sends_nothing() -> None:
+    plan = make_plan(profile(probe=Probe(budget=Budget(duration=600, requests=100, tokens=100))))
+    assert plan.loads == ()
+    assert plan.notes[0].message.startswith("probe.budget has no room for one request of this traffic")
+
+
+def test_a_request_rate_without_bound_is_bounded() -> None:
+    assert concurrency(profile(traffic=Traffic(request_rate=1e12, classes=profile().traffic.classes))) == 100_000

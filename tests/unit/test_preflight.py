@@ -9,10 +9,11 @@ import pytest
 from fake_endpoint import PEM, Asked, generation, raw, reply, serving, stream, tls_context
 
 from auditor.errors import PreflightFailed
-from auditor.measurement import Served
+from auditor.measurement import Sample, Served
+from auditor.probe import preflight
 from auditor.probe.contact import place_of
 from auditor.probe.discover import discover
-from auditor.probe.target import Deadlines
+from auditor.probe.target import Deadlines, Target
 from auditor.profile import Endpoint, Profile
 
 MODELS = reply({"object": "list", "data": [{"id": "tiny", "object": "model", "owned_by": "me"}]})
@@ -509,3 +510,18 @@ def test_a_compressed_body_that_is_none():
     assert said({"GET /v1/models": answer}) == (
         "endpoint.url: HOST sends a compressed body that cannot be unpacked; look at the gateway"
     )
+
+
+@pytest.mark.parametrize(
+    ("seen", "line"),
+    [
+        ({"error": "timeout"}, "no token within 2 s"),
+        ({"error": "timeout", "ttft": 0.1}, "tokens but no end within 4 s"),
+        ({"error": "stalled", "ttft": 0.1}, "no further token within 2 s"),
+    ],
+)
+def test_which_wait_was_too_long(seen, line):
+    asked = {"asked_prompt_tokens": 0, "asked_output_tokens": 16}
+    sample = Sample(load="preflight", index=0, cls="x", start=0.0, **asked, **seen)
+    why = preflight._why(sample, Target(url="http://127.0.0.1:1/v1", model="m"), DEADLINES)
+    assert why.startswith(f"endpoint: POST /chat/completions brought {line}; the engine hangs, or is busy or loading")
