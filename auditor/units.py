@@ -1,14 +1,16 @@
 """Units as people write them: `1500ms`, `25/s`, `1%`, `4M`. A unit is required wherever a bare number is ambiguous.
 
-A `Unit` marks a profile field (`Annotated[float, DURATION]`); `loading` reads the mark and calls `parse`.
+A `Unit` marks a profile field (`Annotated[float, DURATION]`); `loading` reads the mark and calls `parse`. The other way
+round, `quantity`, `percent` and `count` write figures into sentences and tables.
 """
 
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-__all__ = ["DURATION", "RATE", "SHARE", "TOKENS", "Unit"]
+__all__ = ["DURATION", "NAMED", "RATE", "SHARE", "TOKENS", "Unit", "count", "percent", "plain", "quantity"]
 
 _NUMBER = r"([0-9]{1,15}(?:\.[0-9]{1,15})?)"
 _DURATION = re.compile(_NUMBER + r"\s*(us|ms|s|min|m|h|d)")
@@ -106,3 +108,76 @@ DURATION = Unit("duration", "1500ms", _duration, rf"^{_DURATION.pattern}$")
 RATE = Unit("rate", "25/s", _rate, rf"^{_RATE.pattern}$")
 SHARE = Unit("share", "1%", _share, rf"^{_PERCENT.pattern}$", numbers=True)
 TOKENS = Unit("tokens", "32k", _tokens, rf"^{_COUNT.pattern}$", numbers=True)
+
+
+# ------------------------------------------------------------------------------------------------------------- written
+
+
+def plain(value: float, digits: int = 3) -> str:
+    """A number of so many significant digits, whole ones in full with commas."""
+    if value == int(value) and abs(value) < 1e9:
+        return f"{int(value):,}"
+    if abs(value) >= 10 ** (digits - 1):
+        return f"{value:,.0f}"
+    return f"{float(f'{value:.{digits}g}'):.{digits + 4}f}".rstrip("0").rstrip(".")
+
+
+def _seconds(value: float) -> str:
+    if value and abs(value) < 0.9995:
+        return f"{plain(value * 1e3)} ms"
+    if abs(value) < 300:
+        return f"{plain(value, 4)} s"
+    return f"{plain(value / 60)} min" if abs(value) < 3 * 3600 else f"{plain(value / 3600)} h"
+
+
+def _scaled(value: float, base: float, names: tuple[str, ...]) -> str:
+    power = 0
+    while abs(value) >= base and power < len(names) - 1:
+        value, power = value / base, power + 1
+    return f"{plain(value, 4)} {names[power]}"
+
+
+def _binary(value: float) -> str:
+    return _scaled(value, 1024, ("B", "KiB", "MiB", "GiB", "TiB"))
+
+
+def _decimal(suffix: str) -> Callable[[float], str]:
+    return lambda value: _scaled(value, 1000, tuple(p + suffix for p in ("", "k", "M", "G", "T", "P")))
+
+
+NAMED: Mapping[str, Callable[[float], str]] = {
+    "s": _seconds,
+    "bytes": _binary,
+    "share": lambda value: f"{plain(value * 100)} %",
+    "tokens/s": lambda value: f"{plain(value)} tok/s",
+    "tok/s": lambda value: f"{plain(value)} tok/s",
+    "bytes/s": _decimal("B/s"),
+    "FLOP/s": _decimal("FLOP/s"),
+    "parameters": lambda value: _scaled(value, 1000, ("", "K", "M", "B", "T")),
+    "/s": lambda value: f"{plain(value)} /s",
+}
+
+
+def quantity(value: float | None, unit: str) -> str:
+    """A value with its unit as people read it: 0.8 s -> "800 ms", a share of 0.05 -> "5 %", bytes -> "12.3 GiB".
+
+    Units known by name: s, bytes, share (0..1), tokens/s, bytes/s, FLOP/s, /s. Any other unit follows its number as
+    written. None is "not observed"; an infinite value is "unbounded".
+    """
+    if value is None or math.isnan(value):
+        return "not observed"
+    if math.isinf(value):
+        return "unbounded" if value > 0 else "none"
+    if unit in NAMED:
+        return NAMED[unit](value)
+    return f"{plain(value, 4)} {unit}".rstrip()
+
+
+def percent(share: float) -> str:
+    """A share in a sentence, of two digits: 0.0607 -> "6.1 %", 0.294 -> "29 %"."""
+    return f"{plain(share * 100, 2)} %"
+
+
+def count(number: float, noun: str) -> str:
+    """A count with its noun: "1 device", "2 devices"; `noun` in the singular, its plural with an s."""
+    return f"{plain(number, 4)} {noun}{'' if number == 1 else 's'}"

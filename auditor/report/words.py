@@ -3,12 +3,12 @@
 Nothing here trusts a string: engine replies, dashboards and model names end up in reports.
 """
 
-import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
+from auditor import units
 from auditor.evidence import Finding, Number, Report
 
 __all__ = [
@@ -65,63 +65,9 @@ def clip(text: object, width: int) -> str:
 # ------------------------------------------------------------------------------------------------------------- numbers
 
 
-def _plain(value: float, digits: int = 3) -> str:
-    if value == int(value) and abs(value) < 1e9:
-        return f"{int(value):,}"
-    if abs(value) >= 10 ** (digits - 1):
-        return f"{value:,.0f}"
-    return f"{float(f'{value:.{digits}g}'):.{digits + 4}f}".rstrip("0").rstrip(".")
-
-
-def _seconds(value: float) -> str:
-    if value and abs(value) < 0.9995:
-        return f"{_plain(value * 1e3)} ms"
-    if abs(value) < 300:
-        return f"{_plain(value, 4)} s"
-    return f"{_plain(value / 60)} min" if abs(value) < 3 * 3600 else f"{_plain(value / 3600)} h"
-
-
-def _scaled(value: float, base: float, names: tuple[str, ...]) -> str:
-    power = 0
-    while abs(value) >= base and power < len(names) - 1:
-        value, power = value / base, power + 1
-    return f"{_plain(value, 4)} {names[power]}"
-
-
-def _binary(value: float) -> str:
-    return _scaled(value, 1024, ("B", "KiB", "MiB", "GiB", "TiB"))
-
-
-def _decimal(suffix: str) -> Callable[[float], str]:
-    return lambda value: _scaled(value, 1000, tuple(p + suffix for p in ("", "k", "M", "G", "T", "P")))
-
-
-_UNITS: Mapping[str, Callable[[float], str]] = {
-    "s": _seconds,
-    "bytes": _binary,
-    "share": lambda value: f"{_plain(value * 100)} %",
-    "tokens/s": lambda value: f"{_plain(value)} tok/s",
-    "tok/s": lambda value: f"{_plain(value)} tok/s",
-    "bytes/s": _decimal("B/s"),
-    "FLOP/s": _decimal("FLOP/s"),
-    "parameters": lambda value: _scaled(value, 1000, ("", "K", "M", "B", "T")),
-    "/s": lambda value: f"{_plain(value)} /s",
-}
-
-
 def quantity(value: float | None, unit: str) -> str:
-    """A value with its unit as people read it: 0.8 s -> "800 ms", a share of 0.05 -> "5 %", bytes -> "12.3 GiB".
-
-    Units known by name: s, bytes, share (0..1), tokens/s, bytes/s, FLOP/s, /s. Any other unit follows its number as
-    written. None is "not observed"; an infinite value is "unbounded".
-    """
-    if value is None or math.isnan(value):
-        return "not observed"
-    if math.isinf(value):
-        return "unbounded" if value > 0 else "none"
-    if unit in _UNITS:
-        return _UNITS[unit](value)
-    return f"{_plain(value, 4)} {clean(unit, 40)}".rstrip()
+    """A value with its unit as people read it (`auditor.units.quantity`); a unit of unknown origin does no harm."""
+    return units.quantity(value, unit if unit in units.NAMED else clean(unit, 40))
 
 
 def _range(low: float | None, high: float | None, unit: str) -> str:
@@ -136,7 +82,7 @@ def number(item: Number, confidence: float | None = None, *, provenance: bool = 
     """A number with its interval, how many requests it rests on, where it comes from, and its note."""
     facts = []
     if item.low is not None or item.high is not None:
-        level = f"{_plain(confidence * 100, 4)} % " if confidence and item.n is not None else ""
+        level = f"{units.plain(confidence * 100, 4)} % " if confidence and item.n is not None else ""
         facts.append(f"{level}interval {_range(item.low, item.high, item.unit)}")
     if item.n is not None:
         facts.append(f"n={item.n}")

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from auditor.units import DURATION, RATE, SHARE, TOKENS, Unit
+from auditor.units import DURATION, RATE, SHARE, TOKENS, Unit, count, percent, quantity
 
 
 @pytest.mark.parametrize(
@@ -91,3 +91,16 @@ def test_the_example_of_a_unit_is_valid_and_fits_its_pattern(unit: Unit) -> None
     assert unit.parse(unit.example) > 0
     assert re.search(unit.pattern, unit.example)
     assert not re.search(unit.pattern, "x")
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(0.0, "0 %"), (0.0607, "6.1 %"), (0.05, "5 %"), (0.294, "29 %"), (0.0049, "0.49 %"), (1.0, "100 %")],
+)
+def test_a_share_in_a_sentence_has_two_digits(share, text):
+    assert percent(share) == text
+
+
+def test_counts_and_quantities_read_as_people_write_them():
+    assert [count(n, "device") for n in (0, 1, 2, 1500)] == ["0 devices", "1 device", "2 devices", "1,500 devices"]
+    assert [quantity(x, "s") for x in (0.0432, 3.0, math.inf, None)] == ["43.2 ms", "3 s", "unbounded", "not observed"]
