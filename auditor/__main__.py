@@ -1,12 +1,20 @@
 """The `audit` program: one line on stderr and the right exit code for everything that can go wrong."""
 
+import errno
 import os
 import sys
 import traceback
 
 from auditor.cli.app import program
 from auditor.cli.exits import INTERRUPTED, NOT_MEASURED
-from auditor.errors import AuditError, ProfileError
+from auditor.errors import AuditError, ProfileError, UsageError
+
+
+def _open_closed_streams() -> None:
+    """A standard stream that the caller closed (`2>&-`) leads nowhere: nothing opened later may take its place."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def _say(message: str) -> None:
@@ -43,6 +51,10 @@ def _trace() -> bool:
 def _unexpected(error: Exception) -> int:
     if isinstance(error, BrokenPipeError) and _stdout_is_gone():
         return NOT_MEASURED
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None:  # typer's own help
+        _stdout_is_gone()
+        _say(f"audit: stdout cannot be written ({error.strerror}); send it to another place")
+        return UsageError.exit_code
     if not _trace():
         what = f"{type(error).__name__}: {_harmless(error, 300)}"
         _say(f"audit: internal error: {what} (set AUDIT_TRACEBACK=1 to see where; please report it)")
@@ -51,6 +63,7 @@ def _unexpected(error: Exception) -> int:
 
 def main() -> None:
     """Run the program and exit."""
+    _open_closed_streams()
     try:
         program(sys.argv[1:])
     except AuditError as error:

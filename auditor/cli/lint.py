@@ -2,9 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-import typer
-
 from auditor.cli.options import ProfileName
+from auditor.cli.output import say
 
 if TYPE_CHECKING:
     from auditor.loading import Loaded
@@ -23,8 +22,8 @@ def command(profile: ProfileName) -> None:
     loaded = load_profile(profile)
     files = load_monitoring(loaded)
     for line in (*loaded.warnings, *_unresolved(loaded), *_conflicts(loaded)):
-        typer.echo(f"warning: {line}", err=True)
-    typer.echo(f"{shown(loaded.path)}: ok: {_summary(loaded, len(files))}", err=True)
+        say(f"warning: {line}")
+    say(f"{shown(loaded.path)}: ok: {_summary(loaded, len(files))}")
 
 
 def _unresolved(loaded: "Loaded") -> list[str]:

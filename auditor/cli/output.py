@@ -14,7 +14,7 @@ from auditor.errors import UsageError
 if TYPE_CHECKING:
     from auditor.evidence import Report
 
-__all__ = ["Target", "deliver", "targets", "write"]
+__all__ = ["Target", "deliver", "say", "targets", "write"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,13 @@ def _check_writable(path: Path) -> None:
         raise UsageError(f"-o {path}: cannot be written ({reason}); choose another path") from None
 
 
+def _place(path: Path) -> Path:
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError, ValueError):  # the current folder is gone, links in a circle: told by what follows
+        return path
+
+
 def targets(specs: Sequence[str], *, always_print: bool = True) -> tuple[Target, ...]:
     """The reports asked for, each path known to be writable.
 
@@ -63,7 +70,7 @@ def targets(specs: Sequence[str], *, always_print: bool = True) -> tuple[Target,
     found = [_parse(spec, sorted(RENDERERS)) for spec in specs]
     if not found or (always_print and all(target.path for target in found)):
         found.append(Target("terminal"))
-    places = [target.path and target.path.resolve() for target in found]
+    places = [target.path and _place(target.path) for target in found]
     for target, place in zip(found, places, strict=True):
         if places.count(place) > 1:
             raise UsageError(f"-o: two reports for {target.path or 'stdout'}; give each its own path")
@@ -76,24 +83,28 @@ def targets(specs: Sequence[str], *, always_print: bool = True) -> tuple[Target,
 
 
 def write(text: str) -> None:
-    """Put `text` on stdout. A reader that went away (`| head`) is no error and changes no exit code."""
-    if sys.stdout is None:  # closed by the caller (`>&-`)
-        return
+    """Put `text` on stdout. A reader that went away (`| head`) is no error and changes no exit code.
+
+    Raises UsageError where stdout cannot be written (a full disk).
+    """
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
-    except BrokenPipeError:
-        with suppress(OSError, ValueError):
+    except OSError as error:
+        with suppress(OSError, ValueError):  # what is still in the buffer must not fail again at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            raise UsageError(f"stdout cannot be written ({error.strerror}); send it to another place") from None
+
+
+def say(text: str) -> None:
+    """Put a line on stderr, where there is one: nothing depends on it."""
+    with suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
 
 
 def _in_colour() -> bool:
-    return (
-        sys.stdout is not None
-        and sys.stdout.isatty()
-        and not os.environ.get("NO_COLOR")
-        and os.environ.get("TERM") != "dumb"
-    )
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def _renderer(target: Target) -> "Callable[[Report], str]":
@@ -113,12 +124,14 @@ def deliver(report: "Report", wanted: Sequence[Target]) -> None:
     failures = []
     for target in wanted:
         text = _renderer(target)(report)
-        if target.path is None:
-            write(text)
-            continue
         try:
-            target.path.write_text(text, encoding="utf-8", errors="replace", newline="\n")
+            if target.path is None:
+                write(text)
+            else:
+                target.path.write_text(text, encoding="utf-8", errors="replace", newline="\n")
         except OSError as error:
-            failures.append(f"{target.path} ({error.strerror})")
+            failures.append(f"{target.path} cannot be written ({error.strerror})")
+        except UsageError as error:
+            failures.append(str(error))
     if failures:
-        raise UsageError(f"could not write {', '.join(failures)}; the verdict was: {report.verdict_line}")
+        raise UsageError(f"{', '.join(failures)}; the verdict was: {report.verdict_line}")

@@ -1,0 +1,70 @@
+"""The program in a hostile place: streams that are closed or full, servers that lie, files that are none of the kind."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.e2e.scenario import HEALTHY, changed
+
+
+def shell(line: str, cwd: Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    """A line of shell in which `audit` is the program."""
+    script = f'audit() {{ "{sys.executable}" -m auditor "$@"; }}\n{line}'
+    env = {**os.environ, **environ}
+    return subprocess.run(
+        ["bash", "-c", script], check=False, capture_output=True, text=True, timeout=60, cwd=cwd, env=env
+    )
+
+
+@pytest.fixture(name="folder")
+def _folder(tmp_path: Path) -> Path:
+    """A folder with an emulated deployment, and an endpoint that is down."""
+    (tmp_path / "emulated.yaml").write_text(yaml.safe_dump(HEALTHY))
+    down = changed(HEALTHY, {"endpoint.url": "http://127.0.0.1:9/v1"})
+    (tmp_path / "down.yaml").write_text(yaml.safe_dump(down))
+    return tmp_path
+
+
+FULL = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+
+
+@FULL
+@pytest.mark.parametrize("command", ["run down.yaml --offline", "schema", "--help"])
+def test_a_full_stdout_is_one_line(command: str, folder: Path) -> None:
+    done = shell(f"audit {command} > /dev/full", folder)
+    assert done.returncode == 2, done.stderr
+    [line] = done.stderr.splitlines()
+    assert line.startswith("audit: stdout cannot be written (No space left on device); send it to another place")
+    assert ("; the verdict was: INCONCLUSIVE" in line) == command.startswith("run")
+
+
+@FULL
+@pytest.mark.parametrize(("command", "code"), [("lint emulated.yaml", 0), ("run down.yaml", 3), ("lint none.yaml", 2)])
+@pytest.mark.parametrize("where", ["2>/dev/full", "2>&-"])
+def test_stderr_may_be_full_or_closed(command: str, code: int, where: str, folder: Path) -> None:
+    done = shell(f"audit {command} {where}", folder)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
+
+
+def test_a_closed_stdout_changes_no_exit_code(folder: Path) -> None:
+    done = shell("audit run emulated.yaml --offline --save kept >&- <&-", folder)
+    assert (done.returncode, done.stdout, done.stderr) == (4, "", "")
+    assert (folder / "kept" / "report.json").is_file()
+
+
+def test_a_reader_that_leaves_changes_no_exit_code(folder: Path) -> None:
+    done = shell("audit run emulated.yaml --offline | head -1; exit ${PIPESTATUS[0]}", folder)
+    assert done.returncode == 4, done.stderr
+    assert done.stdout.startswith("INCONCLUSIVE: scenario")
+
+
+def test_a_current_folder_that_is_gone_is_one_line(folder: Path) -> None:
+    (folder / "gone").mkdir()
+    done = shell("cd gone; rmdir ../gone; audit run ../down.yaml --offline -o json=x.json", folder)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert "internal error" not in done.stderr
