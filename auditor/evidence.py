@@ -6,18 +6,19 @@ All times are seconds, all rates per second, all shares 0..1. None means "not ob
 """
 
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from auditor.measurement import Measurement, Plan, Purpose, Sample, Served, accepted_length
 from auditor.profile import Conflict, Profile
+from auditor.theory import levers
 from auditor.theory.carrying import PoolRange, computed_pool, known_pool
 from auditor.theory.device import Device
 from auditor.theory.fit import fit_prefill
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.settings import Settings
+from auditor.theory.shape import at
 from auditor.theory.statistics import Interval
 
 __all__ = [
@@ -88,14 +89,6 @@ class Coverage:
 
 
 # ------------------------------------------------------------------------------------------------------------ evidence
-
-# What an engine without a flag for the first field sets instead (llama.cpp: slots and their common context).
-_ALSO = {
-    "max_num_seqs": ("slots",),
-    "max_model_len": ("context",),
-    "gpu_memory_utilization": ("mem_fraction_static", "memory_fraction"),
-}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
@@ -201,6 +194,16 @@ class Evidence:
         served = self.served
         return known_pool(served.kv_tokens, served.kv_blocks, served.block_size) if served else None
 
+    @property
+    def of_others(self) -> float | None:
+        """Seconds for which other users' prompts may stop a stream, three of the longest alone; None without a ladder.
+
+        Engines read the prompts that came together in one step, and chunks of a long one in several.
+        """
+        longest = max((at(c.prompt_tokens.curve, 1) for c in self.profile.traffic.classes), default=0)
+        alone = self.idle_ttft(longest) if longest else None
+        return 3 * alone if alone is not None else None
+
     def pool(self, settings: Settings | None = None) -> tuple[PoolRange, Provenance] | None:
         """The KV pool of one replica, served or else computed; with `settings` what these would give."""
         served = self.served_pool
@@ -235,13 +238,20 @@ class Evidence:
         return None
 
     def flag(self, name: str, fallback: str | None = None) -> str:
-        """The engine's flag for a profile field, or the field's own name where the engine has none."""
-        known = (self.flags[n] for n in (name, *_ALSO.get(name, ())) if n in self.flags)
-        return next(known, fallback or name)
+        """The engine's flag for a profile field; where it has none `fallback`, else the field in plain words."""
+        return levers.flag(self.flags, name) or fallback or levers.spell(self.flags, f"{{{name}}}")
 
     def spell(self, text: str) -> str:
-        """`text` with each {field} replaced by the engine's flag for it, where the engine has one."""
-        return re.sub(r"\{(\w+)\}", lambda match: self.flag(match[1]), text)
+        """`text` with each {field} replaced by the engine's flag for it, in plain words where it has none."""
+        return levers.spell(self.flags, text)
+
+    def levers(self, *texts: str) -> tuple[str, ...]:
+        """Those of the remedies that the engine in use has flags for, spelled out; all where it is not known."""
+        return levers.levers(self.flags, texts)
+
+    def has(self, name: str) -> bool:
+        """Whether the engine in use has a flag for a profile field; true where the engine is not known."""
+        return not self.flags or levers.flag(self.flags, name) is not None
 
 
 # ------------------------------------------------------------------------------------------------------------ findings

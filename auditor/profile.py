@@ -291,6 +291,11 @@ class Conflict:
         """Whether the setting sizes the KV cache or the batch, rather than says what is served and on what."""
         return self.field.rpartition(".")[2] in _CAPACITY
 
+    @property
+    def on_identity(self) -> bool:
+        """Whether the setting says what is served and on what; most others change its speed, not the subject."""
+        return self.field.rpartition(".")[2] in _IDENTITY
+
     def __str__(self) -> str:
         return f"{self.field} is {self.first} ({self.first_where}) and {self.second} ({self.second_where})"
 
@@ -299,4 +304,8 @@ _CAPACITY = {
     *("max_model_len", "max_num_seqs", "max_num_batched_tokens", "queue_limit", "slots", "context", "block_size"),
     *("kv_cache_dtype", "kv_pool_tokens", "kv_pool_bytes", "prefix_caching"),
     *("gpu_memory_utilization", "mem_fraction_static", "memory_fraction"),
+}
+_IDENTITY = {
+    *("model", "engine", "count", "accelerator", "tensor_parallel", "pipeline_parallel", "data_parallel"),
+    *("expert_parallel", "quantization", "speculative", "disaggregated"),
 }

@@ -10,7 +10,7 @@ Prefill multiplies matrices (compute, shows as TTFT); decode reads weights and K
 | H204 | the first request after start-up | no |
 | H205 | are kernels captured for the batches that run? | no |
 | H206 | does attention run on a fast backend? | no |
-| H207 | do other users' prompts interrupt streams? | no |
+| H207 | do streams pause, and do other users' prompts explain it? | no |
 | H208 | are the declared inputs contradicted, by what is served or by physics? | yes |
 | H209 | is the hardware known, and are its figures certain? | no |
 """
@@ -20,35 +20,29 @@ from typing import Any, Literal
 
 from auditor.evidence import Check, Evidence, Finding, Number, Rule, Status
 from auditor.profile import Objective
-from auditor.theory import fit, judging, roofline
+from auditor.theory import backends, fit, judging, parts, physics, roofline
 from auditor.theory.alternatives import alternatives
 from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.limits import least_seconds
-from auditor.theory.physics import Beaten, beaten
 from auditor.theory.settings import Settings
 from auditor.theory.work import rate
+from auditor.units import percent, quantity
 
 __all__ = ["CHECK"]
 
 WIDE = 2.0  # the margin with which an SLO passes on provisional hardware figures
 STALLS = 0.05  # of the requests
 SATURATES = 512  # prompt tokens from which a GEMM fills a device
+PAUSE, BLINK = 10, 0.2  # a pause is longer than so many median gaps and so many seconds
 COLD = 3.0  # times the warm TTFT
-SLOW_BACKENDS = ("eager", "torch_native", "torch_sdpa", "sdpa", "math", "native")
-BACKENDS = (
-    *("flash_attn", "flash_attention", "flashattn", "flashinfer", "fa2", "fa3", "fa4", "mla", "triton", "xformers"),
-    *("trtllm", "rocm", "aiter", "cutlass", "flex", "pallas", "nsa", "wave", "dual_chunk", "tree_attn", "metal"),
-)
-IDENTITY = {  # what is served and on what; the rest of the settings changes speed, not the subject
-    *("model", "engine", "count", "accelerator", "tensor_parallel", "pipeline_parallel", "data_parallel"),
-    *("expert_parallel", "quantization", "speculative", "disaggregated"),
-}
+TOLD = {"engine": "its engine", "engine_version": "version", "model": "model", "quantization": "quantisation"}
+TOLD |= {"tensor_parallel": "parallelism", "speculative": "speculation", "disaggregated": "disaggregation"}
 LEVERS = {
-    "compute": ("8-bit weights and activations ({quantization} fp8)", "more devices ({tensor_parallel})"),
+    "compute": ("8-bit weights and activations ({quantization})", "more devices ({tensor_parallel})"),
     "weights": ("fewer bytes of weights ({quantization})", "larger batches cost little here ({max_num_seqs})"),
     "kv": ("an 8-bit KV cache ({kv_cache_dtype})", "shorter contexts or fewer streams a step ({max_num_seqs})"),
-    "overhead": ("captured graphs ({enforce_eager} off)", "fewer devices ({tensor_parallel}), more tokens a step"),
+    "overhead": ("captured graphs (without {enforce_eager})", "fewer devices ({tensor_parallel})", "larger steps"),
 }
 _Theory = tuple[Geometry, Settings, Device]
 
@@ -82,11 +76,11 @@ def _against_limit(evidence: Evidence, theory: _Theory, batch: int, o: Objective
         "required": Number.of(f"{o.metric} {o.percentile}", o.limit, unit, "declared"),
         "numbers": tuple(_arithmetic(evidence, theory, batch, o)),
     }
-    provisional = device.confidence == "C"
+    provisional, least = device.confidence == "C", quantity(limit, "s")
     if limit * (WIDE if provisional else 1.0) <= allowed:
-        return CHECK.finding("H201", "pass", f"{_HOW[o.metric]} {limit:.3g} s at least: the SLO leaves room.", **rest)
+        return CHECK.finding("H201", "pass", f"{_HOW[o.metric]} {least} at least: the SLO leaves room.", **rest)
     rest["remedies"] = tuple(_ways_under(evidence, theory, batch, o))
-    why = f"{_HOW[o.metric]} {limit:.3g} s at least on this hardware, the SLO allows {allowed:.3g} s"
+    why = f"{_HOW[o.metric]} {least} at least on this hardware, the SLO allows {quantity(allowed, 's')}"
     if provisional:
         missing = f"figures of {device.name} that two sources confirm"
         why += ", and the hardware's figures are provisional."
@@ -109,8 +103,8 @@ def _limit(evidence: Evidence, theory: _Theory, batch: int, o: Objective) -> flo
     if o.metric == "tps":
         return step
     classes = [c for c in evidence.profile.traffic.classes if o.cls in (None, c.name)]
-    parts = [(1.0 if o.cls else c.share, c.fresh, c.output_tokens.curve) for c in classes]
-    return least_seconds(*theory, parts, o.share, step if o.metric == "e2e" else None)
+    mix = [(1.0 if o.cls else c.share, c.fresh, c.output_tokens.curve) for c in classes]
+    return least_seconds(*theory, mix, o.share, step if o.metric == "e2e" else None)
 
 
 def _arithmetic(evidence: Evidence, theory: _Theory, batch: int, o: Objective) -> Iterator[Number]:
@@ -125,13 +119,13 @@ def _arithmetic(evidence: Evidence, theory: _Theory, batch: int, o: Objective) -
 
 def _ways_under(evidence: Evidence, theory: _Theory, batch: int, o: Objective) -> Iterator[str]:
     (geometry, settings, device), allowed = theory, o.seconds
-    for lever in alternatives(settings, device):
+    for lever in (a for a in alternatives(settings, device) if evidence.has(a.field)):
         limit = _limit(evidence, (geometry, lever.settings, device), batch, o)
         if limit <= allowed:
-            yield f"{evidence.flag(lever.field)} {lever.value} brings the limit to {limit:.3g} s"
+            yield f"{evidence.flag(lever.field)} {lever.value} brings the limit to {quantity(limit, 's')}"
     for other in evidence.candidates:
         if other.confidence != "C" and (limit := _limit(evidence, (geometry, settings, other), batch, o)) <= allowed:
-            yield f"{other.name} instead: the limit is {limit:.3g} s"
+            yield f"{other.name} instead: the limit is {quantity(limit, 's')}"
     if o.metric == "tps":
         yield "fewer streams on each replica (more replicas), or a lower floor"
     else:
@@ -142,14 +136,26 @@ def _ways_under(evidence: Evidence, theory: _Theory, batch: int, o: Objective) -
 
 
 def h202_bottleneck(evidence: Evidence) -> Iterable[Finding]:
-    yield _bound(evidence, "prefill", _predicted_prefill(evidence), _measured_prefill(evidence))
-    yield _bound(evidence, "decode", _predicted_decode(evidence), _measured_decode(evidence))
+    theory, batch, (prompt, output) = evidence.theory, evidence.batch, evidence.profile.traffic.mean_lengths
+    found, context = fit.fit_prefill(evidence.prefill_points), prompt + output / 2
+    told = parts.predicted_prefill(theory, prompt), parts.measured_prefill(found, prompt)
+    yield _bound(evidence, "prefill", *told, parts.unreadable(found))
+    steps = fit.fit_decode(evidence.decode_points)
+    told = parts.predicted_decode(theory, batch, context), parts.measured_decode(steps, theory, batch, context)
+    yield _bound(evidence, "decode", *told, parts.unreadable(steps))
 
 
-def _bound(evidence: Evidence, phase: str, predicted: dict[str, float], measured: dict[str, float]) -> Finding:
-    """One phase's parts of the time, predicted and measured; evidence that conflicts is inconclusive."""
+def _bound(
+    evidence: Evidence, phase: str, predicted: dict[str, float], measured: dict[str, float], blind: str | None
+) -> Finding:
+    """One phase's parts of the time, predicted and measured; evidence that conflicts is inconclusive.
+
+    `blind` says why a ladder that ran does not tell them.
+    """
     if not predicted and not measured:
-        return CHECK.skip("H202", evidence.lacking or f"traffic and target, or a {phase} ladder", subject=phase)
+        ladder = f"{phase} measured, {blind}" if blind else f"a {phase} ladder"
+        lacks = f"{ladder}; or, to predict it, {evidence.lacking}" if evidence.lacking else ladder
+        return CHECK.skip("H202", lacks if evidence.target else "traffic and target", subject=phase)
     expected, seen = judging.leading(predicted), judging.leading(measured)
     rest: dict[str, Any] = {
         "subject": phase,
@@ -157,8 +163,8 @@ def _bound(evidence: Evidence, phase: str, predicted: dict[str, float], measured
         "confidence": "high" if predicted and measured else "medium",
         "numbers": tuple(
             Number.of(f"{part}, {how}", seconds, "s", "computed" if how == "predicted" else "measured")
-            for how, parts in (("predicted", predicted), ("measured", measured))
-            for part, seconds in parts.items()
+            for how, times in (("predicted", predicted), ("measured", measured))
+            for part, seconds in times.items()
         ),
     }
     if {"mixed", "unknown"}.isdisjoint({expected, seen}) and expected not in seen.split(" or "):
@@ -166,67 +172,33 @@ def _bound(evidence: Evidence, phase: str, predicted: dict[str, float], measured
         missing = "hardware, quantisation and batch as they really are (H208), or a longer ladder"
         return CHECK.finding("H202", "inconclusive", why, missing=missing, **rest)
     name = expected if seen == "unknown" else seen
-    rest["remedies"] = tuple(map(evidence.spell, LEVERS.get(name.split(" or ", maxsplit=1)[0], ())))
+    rest["remedies"] = evidence.levers(*LEVERS.get(name.split(" or ", maxsplit=1)[0], ()))
     source = "measured and predicted" if predicted and measured else "measured" if measured else "predicted"
+    source += f"; {blind}" if blind and not measured else ""
     bound = "has no single bound" if name == "mixed" else f"is bound by {name}"
     return CHECK.finding("H202", "pass", f"{phase.capitalize()} {bound} ({source}).", **rest)
-
-
-def _predicted_prefill(evidence: Evidence) -> dict[str, float]:
-    prompt, _ = evidence.profile.traffic.mean_lengths
-    if evidence.theory is None or prompt <= 0:
-        return {}
-    tokens = min(round(prompt), evidence.theory[1].max_num_batched_tokens or round(prompt))
-    found = roofline.predict_prefill(*evidence.theory, max(1, tokens))
-    return {"compute": found.compute_s, "weights": found.weights_s + found.kv_s, "overhead": found.overhead_s}
-
-
-def _measured_prefill(evidence: Evidence) -> dict[str, float]:
-    found, (prompt, _) = fit.fit_prefill(evidence.prefill_points), evidence.profile.traffic.mean_lengths
-    if found is None or prompt <= 0:
-        return {}
-    compute = found.per_token * prompt + found.per_token_squared * prompt**2
-    return {"compute": compute, "weights or overhead": found.t0}
-
-
-def _predicted_decode(evidence: Evidence) -> dict[str, float]:
-    batch, (prompt, output) = evidence.batch, evidence.profile.traffic.mean_lengths
-    if evidence.theory is None or batch is None or prompt <= 0:
-        return {}
-    found = roofline.predict_decode(*evidence.theory, batch, round(prompt + output / 2))
-    return {"weights": found.weights_s, "kv": found.kv_s, "compute": found.compute_s, "overhead": found.overhead_s}
-
-
-def _measured_decode(evidence: Evidence) -> dict[str, float]:
-    """A + q B + k B C: A is weights and overhead, which the weights' own time tells apart; k the cache; q compute."""
-    found, batch = fit.fit_decode(evidence.decode_points), evidence.batch
-    prompt, output = evidence.profile.traffic.mean_lengths
-    if found is None or batch is None or not found.identifiable:
-        return {}
-    name = "weights or overhead"
-    if evidence.theory is not None:
-        weights = roofline.decode_limit(*evidence.theory, 1, 1).weights_s / 0.9
-        name = "overhead" if found.base > 1.6 * weights else "weights"
-    cached = found.per_cached_token * batch * (prompt + output / 2)
-    return {name: found.base, "compute": found.per_sequence * batch, "kv": cached}
 
 
 def h203_efficiency(evidence: Evidence) -> Iterable[Finding]:
     """Prefill by what a further token of a long prompt costs, decode by the ladder's smallest batch."""
     theory, law = evidence.theory, fit.fit_prefill(evidence.prefill_points)
     longest = max((n for n, _ in evidence.prefill_points), default=0)
-    long_enough = theory is not None and law is not None and law.per_token > 0 and longest >= SATURATES
+    long_enough = law is not None and law.per_token > 0 and longest >= SATURATES
+    steps = fit.fit_decode(evidence.decode_points)
     if theory is None or not (long_enough or evidence.decode_points):
         yield CHECK.skip("H203", evidence.lacking or "ladders with prompts of 512 tokens or more")
         return
-    if law is not None and long_enough:
+    for phase, found in (("prefill", law if longest >= SATURATES else None), ("decode", steps)):
+        if found is not None and found.noisy:
+            yield CHECK.skip("H203", f"{phase} measured, {parts.unreadable(found)}", subject=phase)
+    if law is not None and long_enough and not law.noisy:
         ideal = roofline.prefill_limit(*theory, longest).flops / max(1.0, rate(theory[2], theory[1].compute_dtype))
         seconds = law.per_token * longest + law.per_token_squared * longest**2
         yield _efficiency(evidence, theory, "prefill", 1, ideal / seconds)
-    if evidence.decode_points:
+    if evidence.decode_points and not (steps is not None and steps.noisy):
         batch, context, seconds = min(evidence.decode_points)
-        found = roofline.decode_limit(*theory, batch, context)
-        yield _efficiency(evidence, theory, "decode", batch, (found.weights_s + found.kv_s) / seconds)
+        least = roofline.decode_limit(*theory, batch, context)
+        yield _efficiency(evidence, theory, "decode", batch, (least.weights_s + least.kv_s) / seconds)
 
 
 def _efficiency(
@@ -243,7 +215,7 @@ def _efficiency(
             name="usual", value=(low + high) / 2, unit="share", provenance="catalogue", low=low, high=high, note=source
         ),
     }
-    why = f"{phase.capitalize()} reaches {ratio:.0%} of the peak where {low:.0%} to {high:.0%} are usual"
+    why = f"{phase.capitalize()} reaches {percent(ratio)} of the peak where {percent(low)} to {percent(high)} are usual"
     if ratio >= low:
         return CHECK.finding("H203", "pass", f"{why}.", **rest)
     fix = ("look for clocks, thermals, other tenants of the device", "capture kernels, fuse attention (H205, H206)")
@@ -267,7 +239,8 @@ def h204_cold_start(evidence: Evidence) -> Iterable[Finding]:
     if first < COLD * warm or first - warm < 0.5:
         yield CHECK.finding("H204", "pass", "The first request was about as fast as later ones.", **rest)
         return
-    why = f"The first request waited {first:.3g} s for what takes {warm:.3g} s once warm: its user pays the start."
+    why = f"The first request waited {quantity(first, 's')} for what takes {quantity(warm, 's')} once warm: "
+    why += "its user pays the start."
     fix = ("send warm-up requests of the traffic's sizes before the readiness probe lets users in",)
     yield CHECK.finding("H204", "warn", why, remedies=fix, **rest)
 
@@ -284,7 +257,7 @@ def h205_capture(evidence: Evidence) -> Iterable[Finding]:
         why = "Kernels are launched one by one (eager): every decode step waits for the CPU."
         yield CHECK.finding("H205", "warn", why, remedies=(f"remove {evidence.flag('enforce_eager')}",), **rest)
     elif captured is not None and captured < target:
-        why = f"Graphs are captured up to {captured} streams and the target is {target}: larger steps run without."
+        why = f"Graphs are captured up to {captured} streams, the target is {target}: larger steps run without."
         fix = (f"capture up to {target} ({evidence.flag('captured_batch')})",)
         yield CHECK.finding("H205", "warn", why, remedies=fix, **rest)
     else:
@@ -297,40 +270,61 @@ def _on_gpu(evidence: Evidence) -> bool:
 
 def h206_backend(evidence: Evidence) -> Iterable[Finding]:
     name = (evidence.served.attention_backend if evidence.served else None) or ""
-    word = name.lower().replace("-", "_")
+    fused = backends.fused(name)
     rest: dict[str, Any] = {"where": evidence.where("deployment"), "severity": "low"}
-    fix = (
-        evidence.spell("choose a fused backend ({attention_backend}) and read the start-up log for why it fell back"),
-    )
-    if not word or not _on_gpu(evidence):
+    fix = evidence.levers("choose a fused backend ({attention_backend}) and read the start-up log for why it fell back")
+    if not name or not _on_gpu(evidence):
         yield CHECK.skip("H206", "a GPU, and the attention backend as served")
-    elif word in SLOW_BACKENDS:
+    elif fused is False:
         why = f"Attention runs on {name}, which is not fused: long contexts cost far more than they need."
         yield CHECK.finding("H206", "warn", why, remedies=fix, **(rest | {"severity": "medium"}))
-    elif any(known in word for known in BACKENDS):
+    elif fused:
         yield CHECK.finding("H206", "pass", f"Attention runs on {name}.", **rest)
     else:
         yield CHECK.finding("H206", "warn", f"Attention runs on {name}, which this program does not know.", **rest)
 
 
 def h207_interference(evidence: Evidence) -> Iterable[Finding]:
+    """Gaps that other users' prompts explain are interference; longer ones come from something not to be seen here."""
     loads = [m for m in evidence.loads("slo") if m.judged]
     if not loads:
         yield CHECK.skip("H207", "a measured load at the target")
     for m in loads:
-        found = judging.jitter([s.arrivals for s in m.judged], 10, 0.2)
+        streams = [s.arrivals for s in m.judged]
+        found = judging.jitter(streams, PAUSE, BLINK)
         if found is None or m.kv_pressed:
             yield CHECK.skip("H207", "streams of three events or more, with the KV cache not short (K304, K305)")
             continue
         rest: dict[str, Any] = {"measured": Number.of("largest gap, p95", found.largest_gap, "s", "measured", found.n)}
         rest["numbers"] = (Number.of("gap, median", found.median_gap, "s", "measured", found.n),)
-        why = f"{found.stalls:.0%} of the streams pause for over {found.limit:.3g} s between tokens"
+        why = f"{percent(found.stalls)} of the streams pause for over {quantity(found.limit, 's')} between tokens"
         if found.stalls < STALLS:
             yield CHECK.finding("H207", "pass", f"{why}.", **rest)
-            continue
-        levers = ("shorter prompt chunks a step ({max_num_batched_tokens})", "prefill served apart from decode")
-        why += ", with room in the cache: prompts of other users run in between."
-        yield CHECK.finding("H207", "warn", why, remedies=tuple(map(evidence.spell, levers)), **rest)
+        elif evidence.of_others is None:
+            why += ". No ladder says how long other users' prompts take: the cause cannot be told."
+            fix = ("run the prefill ladder too (probe.budget): it tells prompts from other causes",)
+            yield CHECK.finding("H207", "warn", why, remedies=fix, **(rest | {"confidence": "low"}))
+        else:
+            longer = judging.jitter(streams, PAUSE, max(BLINK, evidence.of_others)) or found
+            yield _interrupted(evidence, why, longer, evidence.of_others, rest)
+
+
+def _interrupted(
+    evidence: Evidence, why: str, longer: judging.Jitter, explained: float, rest: dict[str, Any]
+) -> Finding:
+    """Whose pauses they are: `longer` are the streams with a gap beyond what other users' prompts explain."""
+    rest["required"] = Number.of("gap that other users' prompts explain", explained, "s", "measured")
+    if longer.stalls < STALLS:
+        why += ", with room in the cache and no longer than prompts of other users take: these run in between."
+        fix = evidence.levers("shorter prompt chunks a step ({max_num_batched_tokens})")
+        return CHECK.finding("H207", "warn", why, remedies=(*fix, "prefill served apart from decode"), **rest)
+    why += f", {percent(longer.stalls)} for longer than other users' prompts explain ({quantity(explained, 's')}): "
+    why += "the cause is not to be seen from here."
+    fix = (
+        "look for other tenants of the device or its CPUs, throttling by heat, power or a CPU quota",
+        "probe from beside the engine: if the gaps stay, the network is not their cause",
+    )
+    return CHECK.finding("H207", "warn", why, remedies=fix, **(rest | {"confidence": "medium"}))
 
 
 # ------------------------------------------------------------------------------------------------------------- inputs
@@ -343,28 +337,35 @@ def h208_inputs(evidence: Evidence) -> Iterable[Finding]:
         return
     found = [c for c in evidence.conflicts if c.with_served and not c.on_capacity]
     for c in found:
-        hard = c.field.rpartition(".")[2] in IDENTITY
+        hard = c.on_identity
         rest: dict[str, Any] = {"subject": c.field, "deciding": hard, "where": evidence.where(c.field)}
         fix = ("correct the profile if the endpoint is right, the deployment if the profile is",)
         status: Status = "fail" if hard else "warn"
         yield CHECK.finding("H208", status, f"{c}.", severity="high" if hard else "low", remedies=fix, **rest)
     faster = list(_faster(evidence))
     for b in faster:
-        why = f"{b.what.capitalize()} took {b.seconds:.3g} s; the declared hardware needs {b.limit:.3g} s at least."
+        why = f"{b.what.capitalize()} took {quantity(b.seconds, 's')}; the declared hardware needs "
+        why += f"{quantity(b.limit, 's')} at least."
         fix = ("declare the hardware, quantisation and speculation that really serve (see T506)",)
         rest = {"subject": b.phase, "deciding": True, "severity": "high", "where": evidence.where("deployment")}
         rest["measured"] = Number.of(b.phase, b.seconds, "s", "measured")
         rest["required"] = Number.of("physical limit", b.limit, "s", "computed")
         yield CHECK.finding("H208", "fail", why, remedies=fix, **rest)
-    if not any(c.field.rpartition(".")[2] in IDENTITY for c in found) and not faster:
-        yield CHECK.finding("H208", "pass", "Nothing served or measured contradicts the declaration.", deciding=True)
+    if not any(c.on_identity for c in found) and not faster:
+        told = [word for name, word in TOLD.items() if getattr(evidence.served, name) is not None]
+        served = f"Nothing served contradicts the declaration (the endpoint tells {', '.join(told)})"
+        device = evidence.device if evidence.theory else None
+        ladders = bool(evidence.prefill_points), bool(evidence.decode_points)
+        unheld = physics.unheld(device, *ladders, evidence.accept_length, evidence.lacking)
+        why = f"{served}, nor does anything measured." if unheld is None else f"{served}; {unheld}."
+        yield CHECK.finding("H208", "pass", why, deciding=True, confidence="medium" if unheld else "high")
 
 
-def _faster(evidence: Evidence) -> Iterable[Beaten]:
+def _faster(evidence: Evidence) -> Iterable[physics.Beaten]:
     theory = evidence.theory
     if theory is None or theory[2].confidence == "C":
         return ()
-    return beaten(*theory, evidence.prefill_points, evidence.decode_points, evidence.accept_length)
+    return physics.beaten(*theory, evidence.prefill_points, evidence.decode_points, evidence.accept_length)
 
 
 def h209_hardware(evidence: Evidence) -> Iterable[Finding]:

@@ -14,8 +14,11 @@ from auditor.theory.kv.geometry import Geometry
 from auditor.theory.priors import decode_band, prefill_band
 from auditor.theory.settings import Settings
 
-__all__ = ["DecodeFit", "PrefillFit", "band", "fit_decode", "fit_prefill"]
+__all__ = ["NOISY", "DecodeFit", "PrefillFit", "band", "fit_decode", "fit_prefill"]
 
+# Relative RMS error beyond which a fit's parts are noise. Fifteen to twenty-five requests that scatter by 0.2 leave a
+# part that takes half of the time uncertain by about 0.2 x 2 / sqrt(15) = 0.1, well within the 1.3 that names a leader.
+NOISY = 0.2
 _KV_SHARE = 0.3
 
 
@@ -32,6 +35,11 @@ class PrefillFit:
     residual: float
     points: int
 
+    @property
+    def noisy(self) -> bool:
+        """Whether the points scatter too widely around the law for its parts to be read."""
+        return self.residual > NOISY
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeFit:
@@ -47,6 +55,11 @@ class DecodeFit:
     per_cached_token: float
     identifiable: bool
     residual: float
+
+    @property
+    def noisy(self) -> bool:
+        """Whether the steps scatter too widely around the law for its parts to be read."""
+        return self.residual > NOISY
 
 
 def fit_prefill(points: Sequence[tuple[float, float]]) -> PrefillFit | None:

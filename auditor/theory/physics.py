@@ -10,7 +10,7 @@ from auditor.theory.roofline import decode_limit, prefill_limit
 from auditor.theory.settings import Settings
 from auditor.theory.statistics import median
 
-__all__ = ["BEATS", "Beaten", "beaten"]
+__all__ = ["BEATS", "Beaten", "beaten", "unheld"]
 
 BEATS = 1.05  # faster than the limit by this factor is beyond the doubt of data sheets and clocks
 
@@ -51,3 +51,19 @@ def beaten(  # noqa: PLR0917 (geometry, settings, device come first everywhere)
         if seconds * BEATS < limit:
             found.append(Beaten("decode", f"a token for {streams} streams at {context} tokens", seconds, limit))
     return tuple(found)
+
+
+def unheld(
+    device: Device | None, prefill: bool, decode: bool, accepted: float | None, lacking: str | None = None
+) -> str | None:
+    """What cannot be held against the limits, and why: inputs that lack (in words), provisional figures, no ladder.
+
+    None where both phases can.
+    """
+    if device is None:
+        return f"no time was held against physics: {lacking}"
+    if device.confidence == "C":
+        return "no time was held against physics: the hardware's figures are provisional"
+    if missing := [name for name, there in (("prefill", prefill), ("decode", decode)) if not there]:
+        return f"no {' or '.join(missing)} ladder was there to hold against physics"
+    return "decode was not held against physics: the yield of speculation is unknown" if accepted is None else None

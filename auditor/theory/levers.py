@@ -1,0 +1,55 @@
+"""Levers in words: each names the flags of the engine in use, and is left out where that engine has none for it.
+
+A lever is a sentence with profile fields in braces: "larger steps ({max_num_batched_tokens})".
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+
+__all__ = ["flag", "levers", "spell"]
+
+# What an engine without a flag for the first field sets instead (llama.cpp: slots and their common context).
+_ALSO = {
+    "max_num_seqs": ("slots",),
+    "max_model_len": ("context",),
+    "gpu_memory_utilization": ("mem_fraction_static", "memory_fraction"),
+    "speculative": ("speculative.method", "speculative.model"),
+}
+_PLAIN = {  # where no flag is known
+    "attention_backend": "the attention backend",
+    "captured_batch": "the largest captured batch",
+    "data_parallel": "data parallelism",
+    "enforce_eager": "eager mode",
+    "gpu_memory_utilization": "the engine's share of the memory",
+    "kv_cache_dtype": "the KV cache's data type",
+    "max_model_len": "the context limit",
+    "max_num_batched_tokens": "the tokens of a step",
+    "max_num_seqs": "the batch limit",
+    "prefix_caching": "the prefix cache",
+    "quantization": "the weights' precision",
+    "slots": "the number of slots",
+    "speculative": "speculative decoding",
+    "tensor_parallel": "tensor parallelism",
+}
+_FIELD = re.compile(r"\{(\w+)\}")
+_ASIDE = re.compile(r" \((?:without )?\{(\w+)\}\)")
+
+
+def flag(flags: Mapping[str, str], field: str) -> str | None:
+    """The engine's flag for a profile field, by field; None where it has none."""
+    return next((flags[name] for name in (field, *_ALSO.get(field, ())) if name in flags), None)
+
+
+def spell(flags: Mapping[str, str], text: str) -> str:
+    """`text` with each {field} as the engine's flag for it, else in plain words; an aside without a flag goes."""
+    text = _ASIDE.sub(lambda match: match[0] if flag(flags, match[1]) else "", text)
+    return _FIELD.sub(lambda match: flag(flags, match[1]) or _PLAIN.get(match[1], match[1]), text)
+
+
+def levers(flags: Mapping[str, str], texts: Iterable[str]) -> tuple[str, ...]:
+    """The levers that the engine has, spelled out; all of them, in plain words, where the engine is not known."""
+    return tuple(
+        spell(flags, text)
+        for text in texts
+        if not flags or all(flag(flags, field) is not None for field in _FIELD.findall(text))
+    )
