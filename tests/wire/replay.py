@@ -1,14 +1,16 @@
 """A server that answers as a recording says, with the recorded timing: an audit of a real engine, again, in CI.
 
-A request is answered by a recorded one with the same method and path. Among the POSTs it is the unused one whose body
-is nearest in length, then the earliest; among the GETs the one that was recorded at the nearest moment of the run,
-counted in POSTs begun and ended, so that metrics pages fit the requests around them. A recorded reply is used again
-only when none is left. Times count from the end of the request; on a virtual clock nothing waits.
+A request is answered by a recorded one with the same method and path. Among the POSTs it is the unused one that asks
+for as many tokens and whose body is nearest in length, then the earliest; among the GETs the one that was recorded at
+the nearest moment of the run, counted in POSTs begun and ended, so that metrics pages fit the requests around them, and
+never one from before the last: counters do not run backwards. A recorded reply is used again only when none is left.
+Times count from the end of the request; on a virtual clock nothing waits.
 """
 
 import asyncio
 import gzip
 import json
+import re
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +28,7 @@ _NOT_FOUND = (
 @dataclass(frozen=True)
 class Exchange:
     """One recorded request and reply; `reads` are (ms after the request, bytes) pairs, `at` and `end` seconds,
-    `line` the method and path, `size` the bytes of the request's body.
+    `line` the method and path, `size` the bytes of the request's body, `tokens` the reply's length that it asks for.
     """
 
     at: float
@@ -36,6 +38,7 @@ class Exchange:
     reads: tuple[tuple[float, int], ...]
     line: str
     size: int
+    tokens: int
 
 
 def line_of(request: bytes) -> str:
@@ -46,6 +49,12 @@ def line_of(request: bytes) -> str:
 def size_of(request: bytes) -> int:
     """Bytes of a request's body."""
     return len(request.partition(b"\r\n\r\n")[2])
+
+
+def tokens_of(request: bytes) -> int:
+    """The number of output tokens that a request asks for, 0 where it does not say."""
+    found = re.search(rb'"max_(?:completion_)?tokens": ?(\d+)', request)
+    return int(found[1]) if found else 0
 
 
 def load(path: Path) -> tuple[Exchange, ...]:
@@ -59,7 +68,9 @@ def _exchange(line: str) -> Exchange:
     reads = tuple((float(ms), int(size)) for ms, size in raw["reads"])
     request = raw["request"].encode("latin-1")
     reply = raw["reply"].encode("latin-1")
-    return Exchange(raw["at"], raw["end"], request, reply, reads, line_of(request), size_of(request))
+    return Exchange(
+        raw["at"], raw["end"], request, reply, reads, line_of(request), size_of(request), tokens_of(request)
+    )
 
 
 @dataclass
@@ -70,6 +81,7 @@ class Replay:
     unknown: list[str] = field(default_factory=list)
     port: int = 0
     _used: set[int] = field(default_factory=set)
+    _latest: dict[str, int] = field(default_factory=dict)
     _begun: int = 0
     _ended: int = 0
     _writers: list[asyncio.StreamWriter] = field(default_factory=list)
@@ -116,10 +128,17 @@ class Replay:
         if not found:
             return None
         if line.startswith("POST "):
-            size = size_of(request)
-            best = min(found, key=lambda n: (n in self._used, abs(self.exchanges[n].size - size), n))
+            size, tokens = size_of(request), tokens_of(request)
+
+            def unlike(n: int) -> tuple[bool, int, int, int]:
+                exchange = self.exchanges[n]
+                return n in self._used, abs(exchange.tokens - tokens), abs(exchange.size - size), n
+
+            best = min(found, key=unlike)
         else:
-            best = min(found, key=lambda n: (self._distance(self.exchanges[n]), n in self._used, n))
+            later = [n for n in found if n >= self._latest.get(line, 0)]
+            best = min(later, key=lambda n: (self._distance(self.exchanges[n]), n in self._used, n))
+            self._latest[line] = best
         self._used.add(best)
         return self.exchanges[best]
 
