@@ -5,7 +5,6 @@ import os
 import sys
 import traceback
 
-from auditor.cli.app import program
 from auditor.cli.exits import INTERRUPTED, NOT_MEASURED
 from auditor.errors import AuditError, ProfileError, UsageError
 
@@ -65,6 +64,8 @@ def main() -> None:
     """Run the program and exit."""
     _open_closed_streams()
     try:
+        from auditor.cli.app import program  # here, so that Ctrl-C while it is read ends without a traceback
+
         program(sys.argv[1:])
     except AuditError as error:
         _trace()

@@ -62,6 +62,8 @@ _WORKS = "a rule that works on this evidence"
 async def audit(loaded: Loaded, options: Options, events: Listener) -> Report:
     """Audit a deployment from profile to report; `options.save` keeps what is measured as it comes in."""
     evidence = declare(loaded, options)
+    for warning in loaded.warnings:
+        events(Event(kind="note", text=warning))
     with store.recording(options.save, loaded, evidence, _choices(options)) as keep:
         if not options.offline:
             async with _endpoint(evidence, events) as profile:
@@ -69,9 +71,10 @@ async def audit(loaded: Loaded, options: Options, events: Listener) -> Report:
                 evidence = replace(evidence, plan=_planned(evidence, profile))
                 keep.update(evidence)
                 evidence = await _measured(evidence, profile, loaded, keep, events)
-        evidence = keep.redact(_with_failure(evidence, keep))
+        evidence = keep.redact(evidence)
         report = conclude(evidence, options)
         keep.finish(evidence, report)
+        report = _with_failure(report, keep)
     _refuse_silence(evidence)
     return report
 
@@ -234,9 +237,12 @@ async def _measured(
         return replace(evidence, measurements=await run_plan(plan, source, profile.probe.budget, watcher))
 
 
-def _with_failure(evidence: Evidence, keep: store.Recording) -> Evidence:
-    """The evidence with the reason why it could not be saved, where there is one."""
-    return replace(evidence, problems=(*evidence.problems, keep.failure)) if keep.failure else evidence
+def _with_failure(report: Report, keep: store.Recording) -> Report:
+    """The report with the reason why the run could not be saved, where there is one."""
+    if keep.failure is None:
+        return report
+    evidence = replace(report.evidence, problems=(*report.evidence.problems, keep.failure))
+    return replace(report, evidence=evidence)
 
 
 def _planned(evidence: Evidence, profile: Profile) -> Plan:

@@ -31,13 +31,15 @@ from auditor.redact import Redactor, find_secrets
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-__all__ = ["SCHEMA_VERSION", "Recording", "load", "load_options", "plain", "recording"]
+__all__ = ["SCHEMA_VERSION", "Recording", "load", "load_options", "plain", "recording", "unsaved"]
 
 SCHEMA_VERSION = 1
 """The version of the folder's format that this program writes; it reads every older one."""
 
 CUT_OFF = "cut off"
 """Why a load ended whose requests were saved but whose end was not."""
+
+_UNSAVED = "the run cannot be saved"
 
 T = TypeVar("T")
 
@@ -182,7 +184,12 @@ class Recording:
         return (self.folder or Path()) / name
 
     def _fail(self, error: OSError) -> None:
-        self.failure = f"{self.folder}: the run cannot be saved ({error.strerror or error})"
+        self.failure = f"{self.folder}: {_UNSAVED} ({error.strerror or error})"
+
+
+def unsaved(report: Report) -> str | None:
+    """Why the run of this report could not be saved; None if it was, or was not to be."""
+    return next((line for line in report.evidence.problems if _UNSAVED in line), None)
 
 
 def _open(path: Path, *, append: bool = False) -> TextIO:

@@ -11,6 +11,7 @@ import typer
 
 from auditor.cli.options import Offline, OnInconclusive, Only, Output, ProfileName, Today, date, letters
 from auditor.cli.output import deliver, targets
+from auditor.errors import UsageError
 
 if TYPE_CHECKING:
     from auditor.cli.progress import Bars, Lines
@@ -48,12 +49,15 @@ def command(
     wanted = targets(output or ())
     from auditor.loading import load_profile
     from auditor.run import Options
+    from auditor.store import unsaved
 
     options = Options(
         only=letters(only), offline=offline, save=save, on_inconclusive=on_inconclusive, today=date(today)
     )
     report = _audit(load_profile(profile), options)
     deliver(report, wanted)
+    if reason := unsaved(report):
+        raise UsageError(f"{reason}; the verdict was: {report.verdict_line}")
     raise typer.Exit(report.exit_code)
 
 

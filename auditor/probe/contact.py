@@ -223,6 +223,8 @@ def _key_problem(status: int, profile: Profile, key: str | None) -> str:
         return f"endpoint.api_key_env: the server refuses the key in {name} ({status}); put the right key there"
     if any(header.lower() in ("authorization", "api-key", "x-api-key") for header in profile.endpoint.headers):
         return f"endpoint.headers: the server refuses the credentials in them ({status}); put the right ones there"
+    if name:
+        return f"endpoint.api_key_env: the server wants a key ({status}) and there is none in {name}; put it there"
     return (
         f"endpoint.api_key_env: the server wants a key ({status}) and none is given; "
         "name the environment variable that holds it, such as api_key_env: LLM_API_KEY"

@@ -1,5 +1,7 @@
-"""The program in a hostile place: streams that are closed or full, servers that lie, files that are none of the kind."""
+"""The program in a hostile place: streams that are closed or full, servers that lie, files that are of no such kind."""
 
+import errno
+import json
 import os
 import subprocess
 import sys
@@ -8,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from auditor.__main__ import main
 from tests.e2e.scenario import HEALTHY, changed
 
 
@@ -68,3 +71,34 @@ def test_a_current_folder_that_is_gone_is_one_line(folder: Path) -> None:
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     assert "internal error" not in done.stderr
+
+
+def test_a_run_that_cannot_be_saved_says_so_with_its_verdict(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written: list[int] = []
+
+    def fsync(number: int) -> None:
+        written.append(number)
+        if len(written) > 3:  # run.json, profile.yaml and evidence.json fit, nothing after them
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", fsync)
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "argv", ["audit", "run", "down.yaml", "--offline", "--save", "kept", "-o", "json=x.json"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr()
+    assert ended.value.code == 2
+    assert "audit: kept: the run cannot be saved (No space left on device); the verdict was: INCONCLUSIVE" in said.err
+    assert said.out.startswith("INCONCLUSIVE: scenario")
+    assert json.loads((folder / "x.json").read_text())["verdict"] == "INCONCLUSIVE"
+
+
+def test_a_run_tells_what_lint_warns_of(folder: Path) -> None:
+    keyed = changed(HEALTHY, {"endpoint.url": "http://127.0.0.1:9/v1", "endpoint.api_key_env": "NO_SUCH_KEY"})
+    (folder / "keyed.yaml").write_text(yaml.safe_dump(keyed))
+    done = shell("audit run keyed.yaml", folder)
+    assert done.returncode == 3
+    assert "keyed.yaml:" in done.stderr
+    assert "endpoint.api_key_env: the environment variable NO_SUCH_KEY is not set" in done.stderr

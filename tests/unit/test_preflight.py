@@ -525,3 +525,10 @@ def test_which_wait_was_too_long(seen, line):
     sample = Sample(load="preflight", index=0, cls="x", start=0.0, **asked, **seen)
     why = preflight._why(sample, Target(url="http://127.0.0.1:1/v1", model="m"), DEADLINES)
     assert why.startswith(f"endpoint: POST /chat/completions brought {line}; the engine hangs, or is busy or loading")
+
+
+def test_a_key_that_is_named_but_not_there():
+    answers = {"GET /v1/models": reply({"error": "Unauthorized"}, 401)}
+    assert said(answers, api_key_env="LLM_API_KEY") == (
+        "endpoint.api_key_env: the server wants a key (401) and there is none in LLM_API_KEY; put it there"
+    )
