@@ -1,4 +1,4 @@
-"""The recorded audits again, on engines that run now: by hand, after starting them with the flags in tests/wire/profiles.
+"""The recorded audits again, on engines that run now: by hand, after starting them as tests/wire/profiles say.
 
     AUDIT_VLLM_URL=http://127.0.0.1:8801/v1 pytest -m engine tests/wire/test_live_engines.py
 
