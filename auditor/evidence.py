@@ -90,6 +90,7 @@ class Coverage:
 
 # ------------------------------------------------------------------------------------------------------------ evidence
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """Everything a check may look at. Absent parts are None or empty and make the rules that need them skip.
@@ -246,8 +247,12 @@ class Evidence:
         return levers.spell(self.flags, text)
 
     def levers(self, *texts: str) -> tuple[str, ...]:
-        """Those of the remedies that the engine in use has flags for, spelled out; all where it is not known."""
-        return levers.levers(self.flags, texts)
+        """Those of the remedies that the engine in use has flags for, spelled out, less what is done already."""
+        done = self.settings
+        spent = ["speculative"] if self.speculates else []
+        spent += ["quantization"] if done is not None and done.weight_bits <= 8 else []
+        spent += ["kv_cache_dtype"] if done is not None and done.kv_bytes <= 1.1 else []
+        return levers.levers(self.flags, texts, spent)
 
     def has(self, name: str) -> bool:
         """Whether the engine in use has a flag for a profile field; true where the engine is not known."""

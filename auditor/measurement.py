@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from auditor.theory.judging import common_step
+from auditor.theory.judging import common_step, time_at
 
 __all__ = [
     "ClientHealth",
@@ -214,6 +214,11 @@ class Measurement:
         ended = sorted(self.judged, key=lambda s: s.start + (s.closed or s.e2e or 0.0))
         return next((i for i, s in enumerate(reversed(ended)) if s.good), len(ended))
 
+    @property
+    def first_waits(self) -> tuple[tuple[float, float], ...]:
+        """(start, TTFT) of the judged requests that got a first token, in start order."""
+        return tuple((s.start, s.ttft) for s in self.judged if s.ttft is not None)
+
     def gauge(self, name: str) -> tuple[tuple[float, float], ...]:
         """A server gauge while the load ran, as (seconds from its start, value)."""
         return tuple((s.at, s.values[name]) for s in self.snapshots if s.phase == "during" and name in s.values)
@@ -230,6 +235,37 @@ class Measurement:
             return None
         before, after = first.values.get(name, 0.0), last.values[name]
         return after - before if after >= before else after
+
+    @property
+    def present(self) -> tuple[float, ...]:
+        """Requests that ran or waited at the server, at each reading during the load that shows both."""
+        seen = [s.values for s in self.snapshots if s.phase == "during"]
+        return tuple(v["running"] + v["waiting"] for v in seen if {"running", "waiting"} <= v.keys())
+
+    def time_near(self, level: float) -> float:
+        """The share of the time with at least `level` in flight, warm-up included, until the last request was sent."""
+        first, last = (edge([s.start for s in self.samples]) for edge in (min, max))
+        everything = (*self.warmup, *self.samples)
+        spans = [(s.start, s.start + (s.closed or s.e2e or s.ttft or 0.0)) for s in everything]
+        inside = [(max(a, first), min(b, last)) for a, b in spans if a < last and b > first]
+        return time_at(inside, level) / (last - first) if last > first else float(len(spans) >= level)
+
+    def cached_share(self, template: int) -> float | None:
+        """The share of prompt tokens that a cache held beyond declared prefixes and `template` tokens of each prompt.
+
+        By the replies' usage, else by the server's counters; None where neither tells.
+        """
+        told = [s for s in self.judged if s.good and s.cached_tokens is not None and s.prompt_tokens]
+        if told:
+            prefixes = {i: shape.prefix_tokens for i, shape in enumerate(self.load.shapes)}
+            extra = sum(max(0, (s.cached_tokens or 0) - prefixes.get(s.index, 0) - template) for s in told)
+            return extra / sum(s.prompt_tokens or 0 for s in told)
+        hits, queries = self.moved("prefix_hits"), self.moved("prefix_queries")
+        if hits is None or not queries:
+            return None
+        asked = sum(s.prompt_tokens for s in self.load.shapes) or 1
+        declared = sum(s.prefix_tokens for s in self.load.shapes) / asked
+        return max(0.0, hits / queries - declared - template * len(self.load.shapes) / asked)
 
     @property
     def held_back(self) -> float | None:

@@ -23,9 +23,10 @@ from typing import Any, Literal
 from auditor.evidence import Check, Evidence, Finding, Number, Provenance, Rule
 from auditor.measurement import Sample
 from auditor.profile import Objective, TrafficClass
-from auditor.theory import dominance, fit, judging, roofline, shape
-from auditor.theory.alternatives import gains
-from auditor.theory.dominance import MATTERS, PHASE, Wait, leans
+from auditor.theory import dominance, fit, judging, shape
+from auditor.theory.alternatives import what_ifs
+from auditor.theory.dominance import AT_ODDS, MATTERS, PHASE, Wait, leans
+from auditor.units import count, percent, quantity
 
 __all__ = ["CHECK"]
 
@@ -33,32 +34,20 @@ BLIND_ERROR_RATE = 0.01  # judged where the profile declares none
 EXAMPLES = {"ttft": "slo: {ttft: {p95: 1500ms}}", "tps": "slo: {tps: {p05: 25/s}}"}
 LEVERS: dict[str, tuple[str, ...]] = {
     "ttft": (
-        "let prompts through faster: larger steps with {max_num_batched_tokens}, more devices with {tensor_parallel}",
+        "let prompts through faster: larger steps ({max_num_batched_tokens})",
+        "let prompts through faster: more devices ({tensor_parallel})",
         "less prompt to read: shared text first and the prefix cache on ({prefix_caching})",
-        "warm kernels: send requests of every size before traffic comes, capture graphs ({enforce_eager} off)",
+        "warm, captured kernels: H204 and H205 say whether they are",
     ),
     "tps": (
-        "fewer bytes a token: 8-bit KV ({kv_cache_dtype}), quantised weights ({quantization})",
-        "fewer streams a step ({max_num_seqs}) with more replicas, more bandwidth with {tensor_parallel}",
+        "fewer bytes a token: an 8-bit KV cache ({kv_cache_dtype})",
+        "fewer bytes a token: quantised weights ({quantization})",
+        "fewer streams a step ({max_num_seqs}), with more replicas",
+        "more bandwidth: more devices ({tensor_parallel})",
         "several tokens a step: speculative decoding ({speculative})",
     ),
 }
-LEVERS |= {"e2e": (*LEVERS["ttft"][:1], *LEVERS["tps"]), "first_answer": ("bound the reasoning", *LEVERS["tps"])}
-AT_ODDS = {  # what the device works on when users wait for the other phase
-    "ttft": (
-        "prompts",
-        "cheaper prompts make replies faster",
-        (
-            "keep shared prompt text first and the prefix cache on ({prefix_caching})",
-            "bound the prompt tokens of a step ({max_num_batched_tokens}), or serve prefill and decode apart",
-        ),
-    ),
-    "tps": (
-        "replies",
-        "shorter or fewer replies at once make first tokens come sooner",
-        ("cap max_tokens to what is read", "admit fewer replies at once ({max_num_seqs}) and add replicas"),
-    ),
-}
+LEVERS |= {"e2e": (*LEVERS["ttft"][:2], *LEVERS["tps"]), "first_answer": ("bound the reasoning", *LEVERS["tps"])}
 TRUST = {"measured": "high", "computed": "medium"}
 Metric = Literal["ttft", "first_answer", "tps", "e2e"]
 
@@ -73,12 +62,9 @@ def _wait(evidence: Evidence, cls: TrafficClass) -> Wait | None:
     tpots = [s.tpot for s in evidence.requests(cls=cls.name) if s.good and s.tpot is not None]
     if ttfts and (tpots or output <= 1):
         return Wait(math.fsum(ttfts) / len(ttfts), math.fsum(tpots) / max(1, len(tpots)), output, len(ttfts))
-    theory, batch = evidence.theory, evidence.batch
-    if theory is None or batch is None:
+    if evidence.theory is None or evidence.batch is None:
         return None
-    context, interleaved = round(prompt + output / 2), prompt / max(1.0, output)
-    step = roofline.predict_decode(*theory, batch, context, interleaved).seconds
-    return Wait(roofline.predict_prefill(*theory, round(prompt)).seconds, step, output)
+    return dominance.predicted_wait(*evidence.theory, evidence.batch, prompt, output)
 
 
 def _waits(evidence: Evidence) -> list[tuple[TrafficClass, Wait]]:
@@ -116,7 +102,8 @@ def w102_user_time(evidence: Evidence) -> Iterable[Finding]:
         return
     source = dominance.source(w for _, w in waits)
     number = Number(name="first token, share of user time", value=share, unit="share", provenance=source)
-    why = f"Users spend {share:.0%} of their time on the first token, the rest on the reply: {MATTERS[leans(share)]}."
+    why = f"Users spend {percent(share)} of their time on the first token, the rest on the reply: "
+    why += f"{MATTERS[leans(share)]}."
     where = evidence.where("traffic.classes")
     yield CHECK.finding("W102", "pass", why, measured=number, where=where, confidence=TRUST[source])
     for cls, wait in waits if len(waits) > 1 else ():
@@ -126,33 +113,35 @@ def w102_user_time(evidence: Evidence) -> Iterable[Finding]:
             Number(name="time per output token, mean", value=wait.tpot, unit="s", provenance=source, n=wait.n),
             Number(name="reply, mean", value=wait.output_tokens, unit="tokens", provenance="declared"),
         )
-        why = f"A {cls.name} request waits {wait.ttft:.3g} of {wait.seconds:.3g} s for its first token: "
+        of = f"{quantity(wait.ttft, 's')} of {quantity(wait.seconds, 's')}"
+        why = f"A {cls.name} request waits {of} for its first token: "
         why += f"{MATTERS[leans(wait.share)]}."
         yield CHECK.finding("W102", "pass", why, subject=cls.name, numbers=numbers, confidence=TRUST[source])
 
 
-def _device_share(evidence: Evidence) -> tuple[float, Provenance] | None:
-    """Share of the device's time that goes to prompts at the target load: from the ladders, else by the step law."""
+def _device_share(evidence: Evidence) -> tuple[float, Provenance] | str:
+    """Share of the device's time that goes to prompts at the target load: from the ladders, else by the step law.
+
+    Where neither tells, what is missing.
+    """
     batch, (prompt, output) = evidence.batch, evidence.profile.traffic.mean_lengths
-    if batch is None or prompt <= 0:
-        return None
     prefill, decode = fit.fit_prefill(evidence.prefill_points), fit.fit_decode(evidence.decode_points)
-    if prefill is not None and decode is not None:
-        seconds = prefill.per_token * prompt + prefill.per_token_squared * prompt**2
-        step = decode.base + (decode.per_sequence + decode.per_cached_token * (prompt + output / 2)) * batch
-        if seconds > 0 and step > 0:
-            return shape.device_time(seconds, prompt, output, step, batch), "measured"
-    if evidence.theory is None:
-        return None
-    alone = roofline.predict_decode(*evidence.theory, batch, prompt + output / 2).seconds
-    mixed = roofline.predict_decode(*evidence.theory, batch, prompt + output / 2, prompt / max(1.0, output)).seconds
-    return 1 - alone / mixed, "computed"
+    if batch is None or prompt <= 0:
+        return "traffic.classes and traffic.target_concurrency"
+    share = dominance.device_share(prefill, decode, batch, prompt, output)
+    if share is not None:
+        return share, "measured"
+    if evidence.theory is not None:
+        return dominance.predicted_device_share(*evidence.theory, batch, prompt, output), "computed"
+    noise = max((found.residual for found in (prefill, decode) if found is not None and found.noisy), default=None)
+    scatter = f" whose times scatter less (here by {percent(noise)} around any law)" if noise else ""
+    return f"prefill and decode ladders{scatter}; or, to compute the time, {evidence.lacking}"
 
 
 def w103_device_time(evidence: Evidence) -> Iterable[Finding]:
     waits, user, found = _waits(evidence), _user_share(evidence), _device_share(evidence)
-    if user is None or found is None:
-        yield CHECK.skip("W103", "prefill and decode ladders, or geometry, hardware and target to compute the time")
+    if user is None or isinstance(found, str):
+        yield CHECK.skip("W103", found if isinstance(found, str) else "what users wait for (W102)")
         return
     (device, source), users = found, dominance.source(w for _, w in waits)
     rest: dict[str, Any] = {
@@ -165,17 +154,15 @@ def w103_device_time(evidence: Evidence) -> Iterable[Finding]:
         ),
     }
     if leans(user) == leans(device) or "both" in (leans(user), leans(device)):
-        why = (
-            f"Users wait for {PHASE[leans(user)]}; the device spends {device:.0%} of its time on prompts: no conflict."
-        )
+        why = f"Users wait for {PHASE[leans(user)]}; the device spends {percent(device)} of its time on prompts: "
+        why += "no conflict."
         yield CHECK.finding("W103", "pass", why, **rest)
         return
     part, work = (1 - user, device) if leans(device) == "ttft" else (user, 1 - device)
     works_on, hint, levers = AT_ODDS[leans(device)]
-    why = (
-        f"Users spend {part:.0%} of their time on {PHASE[leans(user)]}, the device {work:.0%} of its own on {works_on}"
-    )
-    yield CHECK.finding("W103", "warn", f"{why}: {hint}.", remedies=tuple(map(evidence.spell, levers)), **rest)
+    why = f"Users spend {percent(part)} of their time on {PHASE[leans(user)]}, the device {percent(work)} of its own "
+    why += f"on {works_on}: {hint}."
+    yield CHECK.finding("W103", "warn", why, remedies=evidence.levers(*levers), **rest)
 
 
 # -------------------------------------------------------------------------------------------------- goal, SLO, context
@@ -195,7 +182,7 @@ def w104_goal(evidence: Evidence) -> Iterable[Finding]:
     else:
         part = share if leans(share) == "ttft" else 1 - share
         rest["remedies"] = (f"set traffic.optimize_for: {leans(share)}, or keep {goal} knowing what it costs",)
-        why = f"The goal is {goal}, but {part:.0%} of users' time is the wait for {PHASE[leans(share)]}."
+        why = f"The goal is {goal}, but {percent(part)} of users' time is the wait for {PHASE[leans(share)]}."
         yield CHECK.finding("W104", "warn", why, **rest)
 
 
@@ -244,7 +231,7 @@ def w106_tail(evidence: Evidence) -> Iterable[Finding]:
             evidence.spell(f"raise {{max_model_len}} to {longest} (the KV pool must carry it: K302)"),
             "cap prompts and max_tokens in front of the engine, with an error that users understand",
         )
-        why = f"{share:.1%} of {cls.name} requests are longer than the context and get refused or cut short."
+        why = f"{percent(share)} of {cls.name} requests are longer than the context and get refused or cut short."
         yield CHECK.finding("W106", "fail" if share > allowed else "warn", why, severity="high", **rest)
 
 
@@ -299,29 +286,29 @@ def _judge(
     value = judging.inverse(judged.value) if floor else judged.value
     rest["measured"] = Number.measured(name, value, unit, judged.n, note)
     rest["required"] = Number(name=name, value=objective.limit, unit=unit, provenance="declared")
-    why = f"{judged.bad} of {judged.n} requests miss the limit or fail; {100 * (1 - objective.share):.3g} % of them may"
-    if judged.status != "pass":
-        rest["remedies"] = (*map(evidence.spell, LEVERS[metric]), *_what_if(evidence, metric))
-    return CHECK.finding(rule, judged.status, f"{why}: {judged.verdict}.", missing=judged.more, **rest)
+    known, limit = math.isfinite(judged.value.point), quantity(objective.limit, unit)
+    seen = f"{quantity(value.point, unit)} against {limit}" if known else f"falls on failed requests (limit {limit})"
+    why = f"{objective.percentile} {seen}: {judged.bad} of "
+    why += f"{count(judged.n, 'request')} miss it or fail, {percent(1 - objective.share)} may: {judged.verdict}."
+    if judged.on_course:
+        rest["remedies"] = judged.how_to_decide(objective.cls, [m.stopped for m in evidence.loads("slo")])
+    elif judged.status != "pass":
+        rest["remedies"] = (*evidence.levers(*LEVERS[metric]), *_what_if(evidence, metric))
+    return CHECK.finding(rule, judged.status, why, missing=judged.more, **rest)
 
 
 def _what_if(evidence: Evidence, metric: str) -> Iterator[str]:
     """What each lever would bring, computed: the idle TTFT of a p95 prompt, or the decode step at the target."""
     theory, batch, classes = evidence.theory, evidence.batch, evidence.profile.traffic.classes
-    if theory is None or batch is None or not classes:
+    prompt = max((shape.at(c.prompt_tokens.curve, 0.95) for c in classes), default=0)
+    if theory is None or batch is None or not prompt:
         return
-    geometry, settings, device = theory
-    prompt = max(shape.at(c.prompt_tokens.curve, 0.95) for c in classes)
-    if metric == "ttft":
-        if (idle := evidence.idle_ttft(prompt)) is not None:
-            yield f"a {prompt}-token prompt alone takes {idle:.3g} s here: the rest is waiting, see K303 and K305"
-        what = f"a {prompt}-token prompt alone"
-        found = gains(settings, device, lambda s: roofline.predict_prefill(geometry, s, device, prompt).seconds)
-    else:
-        what = f"a step of {batch} streams"
-        found = gains(settings, device, lambda s: roofline.predict_decode(geometry, s, device, batch, prompt).seconds)
-    for lever, now, then in found:
-        yield f"{evidence.flag(lever.field)} {lever.value}: {what} {then:.3g} s instead of {now:.3g} s (computed)"
+    if metric == "ttft" and (idle := evidence.idle_ttft(prompt)) is not None:
+        alone = quantity(idle, "s")
+        yield f"a {prompt}-token prompt alone takes {alone} here: the rest is waiting, see K303 and K305"
+    for lever, gain in what_ifs(*theory, batch, prompt, prefill=metric == "ttft"):
+        if evidence.has(lever.field):
+            yield f"{evidence.flag(lever.field)} {lever.value}: {gain}"
 
 
 def w113_errors(evidence: Evidence) -> Iterable[Finding]:
@@ -336,12 +323,16 @@ def w113_errors(evidence: Evidence) -> Iterable[Finding]:
         bad, silence = [not s.good for s in samples], min(m.silence for m in evidence.loads("slo"))
         judged = judging.judge_share(bad, objective.share, evidence.profile.probe.confidence, silence)
         words = ", ".join(sorted({s.error for s in samples if s.error}))
-        why = f"{judged.bad} of {judged.n} requests failed" + (f" ({words})" if words else "")
-        why += f"{'' if declared else ', judged at 1 % because slo.error_rate is missing'}: {judged.verdict}."
+        why = f"{judged.bad} of {count(judged.n, 'request')} failed" + (f" ({words})" if words else "")
+        why += (
+            f", {percent(objective.limit)} may{'' if declared else ' (slo.error_rate is missing)'}: {judged.verdict}."
+        )
         rest["measured"] = Number.measured("error rate", judged.value, "share", judged.n)
         rest["required"] = Number(name="error rate", value=objective.limit, unit="share", provenance="declared")
         if judged.status == "fail":
             rest["remedies"] = ("read the engine's log for these requests; refusals mean a queue limit or K302",)
+        elif judged.on_course:
+            rest["remedies"] = judged.how_to_decide(objective.cls, [m.stopped for m in evidence.loads("slo")])
         decides = bool(declared) or judged.status == "fail"
         yield CHECK.finding("W113", judged.status, why, deciding=decides, missing=judged.more, **rest)
 
@@ -356,13 +347,14 @@ def w120_overload(evidence: Evidence) -> Iterable[Finding]:
         yield CHECK.skip("W120", "a measured load at the target", deciding=True)
     for m in measured:
         confidence = evidence.profile.probe.confidence
-        ttft = judging.growth([(s.start, s.ttft) for s in m.judged if s.ttft is not None], confidence)
+        ttft = judging.growth(m.first_waits, confidence)
         spans = [(s.start, s.start + (s.closed or s.e2e or s.ttft or 0.0)) for s in m.judged]
         queue = judging.growth(m.gauge("waiting") or judging.in_flight(spans), confidence)
         numbers = tuple(
-            Number(name=name, value=g.last, unit=unit, provenance="measured", note=f"at first {g.first:.3g}")
-            for name, unit, g in (("TTFT at the end", "s", ttft), ("queue at the end", "requests", queue))
+            Number.of(f"{name} {when}", value, unit, "measured")
+            for name, unit, g in (("TTFT", "s", ttft), ("queue", "requests", queue))
             if g is not None
+            for when, value in (("at first", g.first), ("at the end", g.last))
         )
         where = evidence.where("traffic.target_concurrency")
         rest: dict[str, Any] = {"deciding": True, "numbers": numbers, "where": where, "severity": "high"}
@@ -374,6 +366,12 @@ def w120_overload(evidence: Evidence) -> Iterable[Finding]:
             why = "The queue and TTFT grow together while the load stays the same: arrivals outrun the service."
             fix = ("add replicas, or bound the queue so that users get an early refusal instead of a late answer",)
             yield CHECK.finding("W120", "fail", why, remedies=fix, **rest)
+        elif judging.settles(m.first_waits, confidence):
+            why = (
+                f"TTFT rises from {quantity(ttft.first, 's')} to {quantity(ttft.last, 's')} and settles, with no queue "
+            )
+            why += "to be seen: no overload."
+            yield CHECK.finding("W120", "pass", why, **rest)
         else:
             why = "TTFT grows while the load stays the same, with no queue to be seen: it has not settled yet."
             yield CHECK.finding("W120", "warn", why, remedies=("measure for longer (probe.budget)",), **rest)

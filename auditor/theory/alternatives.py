@@ -4,9 +4,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from auditor.theory.device import Device
+from auditor.theory.kv.geometry import Geometry
+from auditor.theory.roofline import predict_decode, predict_prefill
 from auditor.theory.settings import Settings
+from auditor.units import count, quantity
 
-__all__ = ["Alternative", "alternatives", "gains"]
+__all__ = ["Alternative", "alternatives", "gains", "what_ifs"]
 
 _Q8_0 = 34 / 32  # bytes per value of llama.cpp's q8_0 (ggml-common.h: 32 values and a 2-byte scale)
 
@@ -48,3 +51,18 @@ def gains(
         then = seconds(lever.settings)
         if then < 0.95 * now:
             yield lever, now, then
+
+
+def what_ifs(
+    geometry: Geometry, settings: Settings, device: Device, batch: int, prompt: int, *, prefill: bool
+) -> Iterator[tuple[Alternative, str]]:
+    """The levers that shorten an idle prompt (`prefill`) or a decode step, and both times in words."""
+
+    def seconds(changed: Settings) -> float:
+        if prefill:
+            return predict_prefill(geometry, changed, device, prompt).seconds
+        return predict_decode(geometry, changed, device, batch, prompt).seconds
+
+    what = f"a {prompt}-token prompt alone" if prefill else f"a step of {count(batch, 'stream')}"
+    for lever, now, then in gains(settings, device, seconds):
+        yield lever, f"{what} {quantity(then, 's')} instead of {quantity(now, 's')} (computed)"

@@ -1,18 +1,53 @@
-"""What dominates: the wait for the first token or the reply. Thresholds and sums, on plain numbers."""
+"""What dominates: the wait for the first token or the reply, in users' time and in the device's. On plain numbers."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import fsum
 from typing import Literal
 
-from auditor.theory.shape import user_time
+from auditor.theory.device import Device
+from auditor.theory.fit import DecodeFit, PrefillFit
+from auditor.theory.kv.geometry import Geometry
+from auditor.theory.roofline import predict_decode, predict_prefill
+from auditor.theory.settings import Settings
+from auditor.theory.shape import device_time, user_time
 
-__all__ = ["LEANS", "MATTERS", "PHASE", "Leaning", "Wait", "leans", "overall", "source"]
+__all__ = [
+    "AT_ODDS",
+    "LEANS",
+    "MATTERS",
+    "PHASE",
+    "Leaning",
+    "Wait",
+    "device_share",
+    "leans",
+    "overall",
+    "predicted_device_share",
+    "predicted_wait",
+    "source",
+]
 
 LEANS = 0.6  # a phase dominates from this share of the time on; between 0.4 and 0.6 both matter
 Leaning = Literal["ttft", "tps", "both"]
 PHASE = {"ttft": "the first token", "tps": "the reply", "both": "the first token and the reply alike"}
 MATTERS = {"ttft": "TTFT matters", "tps": "TPS matters", "both": "TTFT and TPS matter alike"}
+
+
+AT_ODDS = {  # what the device works on when users wait for the other phase
+    "ttft": (
+        "prompts",
+        "cheaper prompts make replies faster",
+        (
+            "keep shared prompt text first and the prefix cache on ({prefix_caching})",
+            "bound the prompt tokens of a step ({max_num_batched_tokens}), or serve prefill and decode apart",
+        ),
+    ),
+    "tps": (
+        "replies",
+        "shorter or fewer replies at once make first tokens come sooner",
+        ("cap max_tokens to what is read", "admit fewer replies at once ({max_num_seqs}) and add replicas"),
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +88,32 @@ def overall(waits: Iterable[tuple[float, Wait]]) -> float | None:
 def source(waits: Iterable[Wait]) -> Literal["measured", "computed"]:
     """Where these waits come from, taken together."""
     return "computed" if any(wait.n is None for wait in waits) else "measured"
+
+
+def predicted_wait(  # noqa: PLR0917 (geometry, settings, device come first everywhere)
+    geometry: Geometry, settings: Settings, device: Device, batch: int, prompt: float, output: float
+) -> Wait:
+    """The wait by the step law: a prompt alone, and steps in which the prompts of new requests are interleaved."""
+    interleaved = prompt / max(1.0, output)
+    step = predict_decode(geometry, settings, device, batch, round(prompt + output / 2), interleaved).seconds
+    return Wait(predict_prefill(geometry, settings, device, round(prompt)).seconds, step, output)
+
+
+def device_share(
+    prefill: PrefillFit | None, decode: DecodeFit | None, batch: int, prompt: float, output: float
+) -> float | None:
+    """The share of the device's time that goes to prompts at a batch, by ladders; None where these cannot tell."""
+    if prefill is None or decode is None or prefill.noisy or decode.noisy:
+        return None
+    seconds = prefill.per_token * prompt + prefill.per_token_squared * prompt**2
+    step = decode.base + (decode.per_sequence + decode.per_cached_token * (prompt + output / 2)) * batch
+    return device_time(seconds, prompt, output, step, batch) if seconds > 0 and step > 0 else None
+
+
+def predicted_device_share(  # noqa: PLR0917 (geometry, settings, device come first everywhere)
+    geometry: Geometry, settings: Settings, device: Device, batch: int, prompt: float, output: float
+) -> float:
+    """The same by the step law: what interleaved prompts add to a step."""
+    context = prompt + output / 2
+    alone = predict_decode(geometry, settings, device, batch, context).seconds
+    return 1 - alone / predict_decode(geometry, settings, device, batch, context, prompt / max(1.0, output)).seconds

@@ -2,7 +2,7 @@
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -17,7 +17,9 @@ from auditor.theory.statistics import (
     quantile_interval,
     share_interval,
     slope,
+    steady_start,
 )
+from auditor.units import count
 
 __all__ = [
     "Growth",
@@ -36,6 +38,7 @@ __all__ = [
     "leading",
     "longest_at",
     "rank",
+    "settles",
     "share_beyond",
     "share_over",
     "time_at",
@@ -55,8 +58,9 @@ class Judged:
     """An SLO's outcome over `n` requests of which `bad` broke it.
 
     `effective` is the size of an independent sample of equal worth, `value` the quantile (or the share of bad requests)
-    with its interval, `missing` how many more good requests would make it pass; None: no number would. `gone` counts
-    the requests at the end that failed one and all, where they are too many for chance.
+    with its interval, `missing` how many more good requests would make it pass; None: no number would. `allowed` is the
+    share that may be bad. `gone` counts the requests at the end that failed one and all, where they are too many for
+    chance.
     """
 
     status: Outcome
@@ -65,7 +69,13 @@ class Judged:
     effective: float
     value: Interval
     missing: int | None
+    allowed: float
     gone: int = 0
+
+    @property
+    def on_course(self) -> bool:
+        """Undecided for want of requests alone: their share of bad ones is one that the SLO allows."""
+        return self.status == "inconclusive" and self.missing is not None and self.bad <= self.allowed * self.n
 
     @property
     def verdict(self) -> str:
@@ -83,6 +93,13 @@ class Judged:
         if self.missing is None:
             return "a limit that a finite number of requests can prove (0 % is none)"
         return f"{self.missing} more good requests"
+
+    def how_to_decide(self, cls: str | None, stopped: Iterable[str | None]) -> tuple[str, ...]:
+        """What helps where only requests (of a class) are missing; `stopped` says why loads ended early."""
+        more, of = self.missing or 0, f" of class {cls}" if cls else ""
+        ended = next((why for why in stopped if why and "time budget" in why), None)
+        field = f"probe.budget.duration ({ended})" if ended else "probe.budget"
+        return (f"measure {count(more, 'more request')}{of} at the target, {self.n + more} in all: raise {field}",)
 
 
 def judge_ceiling(values: Sequence[float], limit: float, share: float, confidence: float) -> Judged:
@@ -108,13 +125,13 @@ def judge_share(bad: Sequence[bool], share: float, confidence: float, silence: i
 def _judged(bad: Sequence[bool], share: float, confidence: float, value: Interval) -> Judged:
     n, count, effective = len(bad), sum(bad), effective_size(bad)
     if share >= 1:  # nothing proves "never"; one case disproves it
-        return Judged("fail" if count else "inconclusive", n, count, effective, value, None)
+        return Judged("fail" if count else "inconclusive", n, count, effective, value, None, 1 - share)
     status = judge(n, count, share, confidence, effective)
     size = max(1, math.floor(effective)) if effective < n else n  # as judge() counts
     lack = (
         missing(size, math.ceil(count * size / n - 1e-9), share, confidence) if n else missing(0, 0, share, confidence)
     )
-    return Judged(status, n, count, effective, value, math.ceil(lack * n / size) if n else lack)
+    return Judged(status, n, count, effective, value, math.ceil(lack * n / size) if n else lack, 1 - share)
 
 
 # ------------------------------------------------------------------------------------------------------------- in time
@@ -122,11 +139,15 @@ def _judged(bad: Sequence[bool], share: float, confidence: float, value: Interva
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """How a series moves: its least-squares slope per second, and the medians of its first and last third."""
+    """How a series moves: its least-squares slope per second, the medians of its thirds, and `rise`, what the line
+    rises from the middle of the first third to that of the last.
+    """
 
     slope: Interval
     first: float
+    middle: float
     last: float
+    rise: float
 
     @property
     def grows(self) -> bool:
@@ -138,6 +159,16 @@ class Growth:
         """The slope is negative beyond doubt and the level fell by a third or more."""
         return self.slope.high < 0 and self.first >= 1.5 * self.last and self.first > 0
 
+    @property
+    def goes_on(self) -> bool:
+        """It grows or falls, a quarter of the way or more from the middle third to the last.
+
+        The line must rise half as far as the medians: these jump where waves of two levels alternate.
+        """
+        way = abs(self.last - self.first)
+        moving = abs(self.rise) >= 0.5 * way and abs(self.last - self.middle) >= 0.25 * way
+        return (self.grows or self.falls) and moving
+
 
 def growth(points: Sequence[tuple[float, float]], confidence: float) -> Growth | None:
     """The growth of a series of (seconds, value); None for fewer than nine points."""
@@ -145,11 +176,20 @@ def growth(points: Sequence[tuple[float, float]], confidence: float) -> Growth |
         return None
     ordered = sorted(points)
     third = len(ordered) // 3
-    return Growth(
-        slope([x for x, _ in ordered], [y for _, y in ordered], confidence),
-        median([y for _, y in ordered[:third]]),
-        median([y for _, y in ordered[-third:]]),
-    )
+    xs, ys = [x for x, _ in ordered], [y for _, y in ordered]
+    line = slope(xs, ys, confidence)
+    thirds = median(ys[:third]), median(ys[third:-third]), median(ys[-third:])
+    return Growth(line, *thirds, line.point * (median(xs[-third:]) - median(xs[:third])))
+
+
+def settles(points: Sequence[tuple[float, float]], confidence: float) -> bool:
+    """Whether (seconds, value) reach a part by half-way that is steady by MSER-5 and does not go on to grow or fall."""
+    ordered = sorted(points)
+    start = steady_start([y for _, y in ordered])
+    if ordered and start >= len(ordered):
+        return False
+    rest = growth(ordered[start:], confidence)
+    return rest is None or not rest.goes_on
 
 
 def in_flight(spans: Sequence[tuple[float, float]], points: int = 60) -> tuple[tuple[float, float], ...]:

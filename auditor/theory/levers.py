@@ -4,7 +4,7 @@ A lever is a sentence with profile fields in braces: "larger steps ({max_num_bat
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 __all__ = ["flag", "levers", "spell"]
 
@@ -46,10 +46,15 @@ def spell(flags: Mapping[str, str], text: str) -> str:
     return _FIELD.sub(lambda match: flag(flags, match[1]) or _PLAIN.get(match[1], match[1]), text)
 
 
-def levers(flags: Mapping[str, str], texts: Iterable[str]) -> tuple[str, ...]:
-    """The levers that the engine has, spelled out; all of them, in plain words, where the engine is not known."""
+def levers(flags: Mapping[str, str], texts: Iterable[str], spent: Container[str] = ()) -> tuple[str, ...]:
+    """The levers that the engine has and that are not `spent` (fields), spelled out.
+
+    Where the engine is not known all are taken to be there, and named in plain words.
+    """
+    named = ((text, _FIELD.findall(text)) for text in texts)
     return tuple(
         spell(flags, text)
-        for text in texts
-        if not flags or all(flag(flags, field) is not None for field in _FIELD.findall(text))
+        for text, fields in named
+        if not any(field in spent for field in fields)
+        and (not flags or all(flag(flags, field) is not None for field in fields))
     )
