@@ -20,14 +20,17 @@ failure that is real all the same: a queue that grows under a healthy client, a 
 | T512 | stopped early, or beyond the budget | passes |
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from auditor.evidence import Check, Evidence, Finding, Number, Rule
 from auditor.measurement import Measurement, Sample
 from auditor.theory import judging
 from auditor.theory.physics import beaten
-from auditor.theory.statistics import effective_size, median, steady_start
+from auditor.theory.statistics import effective_size, median
+from auditor.units import count, percent, quantity
 
 __all__ = ["FAMILY", "judge"]
 
@@ -41,6 +44,12 @@ TURNOVERS = 5  # completions a slot before a load counts as steady
 COARSE = 10  # tokens an event
 
 LATENCY = ("W110", "W111", "W112", "W114")
+NEEDED_BY = {  # what each purpose is called, and the rules that look at it
+    "cold": ("the first request kept apart", ("H204",)),
+    "slo": ("the load at the target", (*LATENCY, "W102", "W113", "W120", "K304", "K305", "K306", "K307", "H207")),
+    "prefill": ("the prefill ladder", ("H202", "H203", "H204", "H207", "W103")),
+    "decode": ("the decode ladder", ("H202", "H203", "W103")),
+}
 LOADED = (*LATENCY, "W113", "W120", "K304", "K305", "K306", "K307")
 
 
@@ -76,38 +85,24 @@ def _fine(rule: str, why: str, **rest: Any) -> Finding:
 def t501_cached(evidence: Evidence) -> Iterable[Finding]:
     """The server's own count of cached tokens, less the prefixes that the profile declares and the chat template."""
     for m, rest in _loads(evidence):
-        share = _cached_share(evidence, m)
+        template = (evidence.served.template_tokens if evidence.served else 0) + 32  # and one block of rounding
+        share = m.cached_share(template)
         if share is None:
             yield FAMILY.skip("T501", "cached tokens in usage, or prefix-cache counters on the metrics page", **rest)
             continue
         rest["measured"] = Number.of("prompt tokens cached, undeclared", share, "share", "measured", len(m.samples))
         if share <= CACHED:
             yield _fine(
-                "T501", f"{share:.1%} of the prompt tokens came from a cache that the profile does not declare.", **rest
+                "T501",
+                f"{percent(share)} of the prompt tokens came from a cache that the profile does not declare.",
+                **rest,
             )
             continue
-        why = f"{share:.0%} of the prompt tokens came from a cache: real prompts, all different, would take longer."
+        why = (
+            f"{percent(share)} of the prompt tokens came from a cache: real prompts, all different, would take longer."
+        )
         fix = ("declare shared_prefix where the traffic has one, or measure with caches cleared",)
         yield _doubt("T501", why, _voids(LOADED, "pass"), "a load whose prompts no cache holds", remedies=fix, **rest)
-
-
-def _cached_share(evidence: Evidence, m: Measurement) -> float | None:
-    template = (evidence.served.template_tokens if evidence.served else 0) + 32  # and one block of rounding
-    shapes = dict(enumerate(m.load.shapes))
-    told = [s for s in m.judged if s.good and s.cached_tokens is not None and s.prompt_tokens]
-    if told:
-        extra = sum(max(0, (s.cached_tokens or 0) - _prefix(shapes, s) - template) for s in told)
-        return extra / sum(s.prompt_tokens or 0 for s in told)
-    hits, queries = m.moved("prefix_hits"), m.moved("prefix_queries")
-    if hits is None or not queries:
-        return None
-    asked = sum(s.prompt_tokens for s in m.load.shapes) or 1
-    declared = sum(s.prefix_tokens for s in m.load.shapes) / asked
-    return max(0.0, hits / queries - declared - template * len(m.load.shapes) / asked)
-
-
-def _prefix(shapes: Mapping[int, Any], sample: Sample) -> int:
-    return shapes[sample.index].prefix_tokens if sample.index in shapes else 0
 
 
 def t502_short(evidence: Evidence) -> Iterable[Finding]:
@@ -120,7 +115,7 @@ def t502_short(evidence: Evidence) -> Iterable[Finding]:
         share = got / max(1, asked)
         rest["measured"] = Number.of("output tokens got of those asked", share, "share", "measured", len(told))
         if share >= SHORT:
-            yield _fine("T502", f"Replies had {share:.1%} of the tokens asked for.", **rest)
+            yield _fine("T502", f"Replies had {percent(share)} of the tokens asked for.", **rest)
             continue
         why = f"Replies had {got} of {asked} tokens: shorter replies hold less cache for less time and end sooner."
         fix = ("let the engine honour min_tokens or ignore_eos for the probe, or shorten output_tokens to the truth",)
@@ -131,24 +126,18 @@ def t503_concurrency(evidence: Evidence) -> Iterable[Finding]:
     for m, rest in _loads(evidence):
         asked = max(m.load.concurrency, evidence.target or 0)
         peak = m.client.peak_inflight
-        part = _time_near(m, REACHED * asked)
+        part = m.time_near(REACHED * asked)
         rest["measured"] = Number.of("most in flight", peak, "requests", "measured")
         rest["required"] = Number.of("target", asked, "requests", "declared")
-        rest["numbers"] = (Number.of(f"time at {REACHED:.0%} of the target or more", part, "share", "measured"),)
+        rest["numbers"] = (Number.of(f"time at {percent(REACHED)} of the target or more", part, "share", "measured"),)
         if peak >= REACHED * asked and part >= MOSTLY:
-            yield _fine("T503", f"{peak} requests were in flight, {asked} were asked.", **rest)
+            yield _fine("T503", f"{count(peak, 'request')} in flight, {asked} asked.", **rest)
             continue
-        why = f"At most {peak} of {asked} requests were in flight, {part:.0%} of the time near the target."
+        why = (
+            f"At most {peak} of {count(asked, 'request')} were in flight, {percent(part)} of the time near the target."
+        )
         fix = ("raise probe.budget, or lift what limits connections on the way (proxy, ulimit)",)
         yield _doubt("T503", why, _voids(LOADED, "pass"), "a load at the declared concurrency", remedies=fix, **rest)
-
-
-def _time_near(m: Measurement, level: float) -> float:
-    """The share of the time with at least `level` in flight, warm-up included, until the last request was sent."""
-    first, last = (edge([s.start for s in m.samples]) for edge in (min, max))
-    spans = [(s.start, s.start + (s.closed or s.e2e or s.ttft or 0.0)) for s in (*m.warmup, *m.samples)]
-    inside = [(max(a, first), min(b, last)) for a, b in spans if a < last and b > first]
-    return judging.time_at(inside, level) / (last - first) if last > first else float(len(spans) >= level)
 
 
 def t506_physics(evidence: Evidence) -> Iterable[Finding]:
@@ -166,7 +155,8 @@ def t506_physics(evidence: Evidence) -> Iterable[Finding]:
         rest: dict[str, Any] = {"subject": b.phase, "where": evidence.where("deployment")}
         rest["measured"] = Number.of(b.what, b.seconds, "s", "measured")
         rest["required"] = Number.of("physical limit", b.limit, "s", "computed")
-        why = f"{b.what.capitalize()} took {b.seconds:.3g} s, and the declared hardware needs {b.limit:.3g} s at least."
+        why = f"{b.what.capitalize()} took {quantity(b.seconds, 's')}, and the declared hardware needs "
+        why += f"{quantity(b.limit, 's')} at least."
         if theory[2].confidence == "C":
             yield FAMILY.finding("T506", "warn", f"{why} Its figures are provisional.", **rest)
             continue
@@ -184,8 +174,8 @@ def t507_buffered(evidence: Evidence) -> Iterable[Finding]:
         sizes = [_tokens_an_event(s) for s in m.judged if s.good and len(s.arrivals) > 1]
         rest["numbers"] = (Number.of("replies at once", sum(seen), "requests", "measured", len(seen)),)
         if refused or (seen and sum(seen) > len(seen) / 2):
-            count = refused or sum(seen)
-            why = f"{count} of {len(m.judged)} replies came all at once: gaps and TPS cannot be seen on this path."
+            why = f"{refused or sum(seen)} of {len(m.judged)} replies came all at once: gaps and TPS cannot be "
+            why += "seen on this path."
             rules = ("W111", "K307", "H207", "H203")
             fix = ("probe the path without the buffering proxy too, to see what the engine does",)
             yield _doubt(
@@ -234,8 +224,8 @@ def t504_client(evidence: Evidence) -> Iterable[Finding]:
         if (lag or 0.0) <= allowed and (cpu or 0.0) <= BUSY:
             yield _fine("T504", "The client kept up.", **rest)
             continue
-        why = f"The client itself lagged {(lag or 0.0) * 1e3:.1f} ms and used {cpu or 0.0:.0%} of a core: part of the "
-        why += "measured time is its own."
+        why = f"The client itself lagged {quantity(lag or 0.0, 's')} and used {percent(cpu or 0.0)} of a core: part of "
+        why += "the measured time is its own."
         voids = _voids((*LATENCY, "W120", "K305", "K307"), "fail")
         fix = ("run the audit from a machine with a free core, near the service",)
         yield _doubt("T504", why, voids, "a client with a free core", remedies=fix, **rest)
@@ -267,16 +257,26 @@ def t508_foreign(evidence: Evidence) -> Iterable[Finding]:
             continue
         extra = max(0.0, (moved or 0.0) - ours)
         lost = sum(not s.good for s in m.samples)  # requests that ended here may still run there
-        most = max(running, default=0.0) - lost
+        most = max([*running, *(m.present if moved is None else ())], default=0.0) - lost
         rest["measured"] = Number.of("requests the server counted", moved, "requests", "measured")
         rest["required"] = Number.of("requests sent", ours, "requests", "measured")
+        rest["numbers"] = (Number.of("most at the server at once", most, "requests", "measured"),)
         if extra <= max(2, 0.05 * ours) and most <= max(m.load.concurrency + 1, 1.05 * m.load.concurrency):
-            yield _fine("T508", "The server counted no requests but these.", **rest)
+            yield _alone(m, moved is not None, max(0.0, most), rest)
             continue
-        why = f"The server counted {extra:.0f} requests more than were sent, {most:.0f} running at once with "
-        why += f"{m.load.concurrency} in flight here: others used it."
+        counted = f"counted {extra:.0f} requests more than were sent" if moved is not None else "counts no requests"
+        why = f"The server {counted}, {most:.0f} were there at once with {m.load.concurrency} in flight here: "
+        why += "others used it."
         fix = ("audit a replica that takes no other traffic, or at a quiet hour",)
         yield _doubt("T508", why, _voids(LOADED, "fail"), "a load without other users", remedies=fix, **rest)
+
+
+def _alone(m: Measurement, counted: bool, most: float, rest: dict[str, Any]) -> Finding:
+    if counted:
+        return _fine("T508", "The server counted no requests but these.", **rest)
+    why = f"Never more than {count(most, 'request')} ran or waited at the server with {m.load.concurrency} in flight "
+    why += "here. It does not count finished requests: those of others between two readings would not show."
+    return _fine("T508", why, confidence="medium", **rest)
 
 
 # ---------------------------------------------------------------------------------------------------------- either way
@@ -284,15 +284,16 @@ def t508_foreign(evidence: Evidence) -> Iterable[Finding]:
 
 def t509_steady(evidence: Evidence) -> Iterable[Finding]:
     for m, rest in _loads(evidence):
-        points = [(s.start, s.ttft) for s in m.judged if s.good and s.ttft is not None]
-        if len(points) < 3:
-            yield FAMILY.skip("T509", "good requests", **rest)
+        if len(m.first_waits) < 3:
+            yield FAMILY.skip("T509", "requests with a first token", **rest)
             continue
-        yield _steady(evidence, m, points, rest)
+        yield _steady(m, evidence.profile.probe.confidence, rest)
 
 
-def _steady(evidence: Evidence, m: Measurement, points: list[tuple[float, float]], rest: dict[str, Any]) -> Finding:
-    times, wanted = [ttft for _, ttft in points], TURNOVERS * m.load.concurrency
+def _steady(m: Measurement, confidence: float, rest: dict[str, Any]) -> Finding:
+    """Whether TTFT settles is told by the same rule as in W120."""
+    points, wanted = m.first_waits, TURNOVERS * m.load.concurrency
+    times = [ttft for _, ttft in points]
     middle = median(times)
     worth = effective_size([t > middle for t in times])
     rest["numbers"] = (
@@ -304,14 +305,17 @@ def _steady(evidence: Evidence, m: Measurement, points: list[tuple[float, float]
         missing = f"{wanted - len(m.judged)} more requests"
         fix = ("raise probe.budget",)
         return _doubt("T509", why, _voids(LOADED, "pass"), missing, remedies=fix, **rest)
-    moving = judging.growth(points, evidence.profile.probe.confidence)
-    if moving is not None and steady_start(times) >= len(times) and (moving.grows or moving.falls):
-        word, status = ("grows", "pass") if moving.grows else ("falls", "fail")
-        why = f"TTFT {word} from {moving.first:.3g} to {moving.last:.3g} s and never settles: the load is not steady."
-        fix = ("raise probe.budget",)
+    moving = judging.growth(points, confidence)
+    way = f"from {quantity(moving.first, 's')} to {quantity(moving.last, 's')}" if moving is not None else ""
+    if moving is not None and (moving.grows or moving.falls) and not judging.settles(points, confidence):
+        word, status = ("rises", "pass") if moving.grows else ("falls", "fail")
+        fix, why = ("raise probe.budget",), f"TTFT {word} {way} and never settles: the load is not steady."
         return _doubt("T509", why, _voids(LATENCY, status), "a longer load", remedies=fix, **rest)
     if worth < len(points) / 2:
         why = f"Neighbouring requests fare alike: {len(points)} are worth {worth:.0f} independent ones (counted so)."
+        return FAMILY.finding("T509", "warn", why, severity="low", **rest)
+    if moving is not None and (moving.grows or moving.falls):
+        why = f"TTFT moves {way} and settles: the percentiles count the beginning too."
         return FAMILY.finding("T509", "warn", why, severity="low", **rest)
     return _fine("T509", "The load is steady.", **rest)
 
@@ -331,21 +335,46 @@ def t510_estimated(evidence: Evidence) -> Iterable[Finding]:
 
 def t512_stopped(evidence: Evidence) -> Iterable[Finding]:
     stopped = [m for m in evidence.measurements if m.stopped]
-    for m in stopped:
-        sent, planned = len(m.judged), len(m.load.shapes)
-        why = f"Load {m.load.id} ended after {sent} of {planned} requests: {m.stopped}."
-        rest: dict[str, Any] = {"subject": m.load.id, "where": evidence.where("probe.budget")}
-        if m.load.purpose == "slo":
-            missing = f"the other {planned - sent} requests"
-            yield _doubt("T512", why, _voids(LOADED, "pass"), missing, **rest)
-        else:
-            yield FAMILY.finding("T512", "warn", why, severity="low", **rest)
-    notes = evidence.plan.notes if evidence.plan else ()
-    for note in notes:
-        rest = {"where": evidence.where("probe.budget"), "remedies": ("raise probe.budget",)}
-        yield FAMILY.finding("T512", "warn", f"Known before the load: {note.message}.", severity="low", **rest)
-    if not stopped and not notes:
-        yield _fine("T512", "Every planned load ran to its end.")
+    found = [*map(_ended, stopped), *_never_ran(evidence, stopped), *_known_before(evidence)]
+    for finding in found or [_fine("T512", "Every planned load ran to its end.")]:
+        yield replace(finding, where=evidence.where("probe.budget"))
+
+
+def _ended(m: Measurement) -> Finding:
+    sent, planned = len(m.judged), len(m.load.shapes)
+    why = f"Load {m.load.id} ended after {sent} of {count(planned, 'request')}: {m.stopped}."
+    rest: dict[str, Any] = {"subject": m.load.id, "remedies": _budget(m.stopped)}
+    if m.load.purpose == "slo":
+        missing = f"the other {count(planned - sent, 'request')}"
+        return _doubt("T512", why, _voids(LOADED, "pass"), missing, **rest)
+    return FAMILY.finding("T512", "warn", why, severity="low", **rest)
+
+
+def _budget(ended: str | None) -> tuple[str, ...]:
+    return ("raise probe.budget",) if ended and "budget" in ended else ()
+
+
+def _never_ran(evidence: Evidence, stopped: Sequence[Measurement]) -> Iterator[Finding]:
+    """The loads of the plan that the end of the probe left out, and the rules that would have looked at them."""
+    ran = {m.load.id for m in evidence.measurements}
+    left = Counter(load.purpose for load in (evidence.plan.loads if evidence.plan else ()) if load.id not in ran)
+    if left:
+        ended = stopped[-1].stopped if stopped else None
+        names = " and ".join(f"{NEEDED_BY[purpose][0]} ({count(n, 'load')})" for purpose, n in left.items())
+        rules = ", ".join(sorted({rule for purpose in left for rule in NEEDED_BY[purpose][1]}))
+        why = f"Planned and never run: {names}. {f'The probe had ended before: {ended}. ' if ended else ''}"
+        why += f"{rules} are judged without."
+        yield FAMILY.finding("T512", "warn", why, subject="never run", severity="low", remedies=_budget(ended))
+
+
+def _known_before(evidence: Evidence) -> Iterator[Finding]:
+    """What the plan knew that the budget cannot decide, one finding for the same rules."""
+    messages: dict[tuple[str, ...], list[str]] = {}
+    for note in evidence.plan.notes if evidence.plan else ():
+        messages.setdefault(note.rules, []).append(note.message)
+    for texts in messages.values():
+        why, fix = f"Known before the load: {'; '.join(texts)}.", ("raise probe.budget",)
+        yield FAMILY.finding("T512", "warn", why, severity="low", remedies=fix)
 
 
 FAMILY = Check(

@@ -237,6 +237,18 @@ def test_foreign_traffic_voids_failures(counted, running, status):
         assert not [v for v in finding.voids if v.endswith(":pass")]
 
 
+@pytest.mark.parametrize(("waiting", "status"), [(0.0, "pass"), (3.0, "inconclusive")])
+def test_without_a_request_counter_the_gauges_alone_are_held_against_the_load(waiting, status):
+    """Sixteen are in flight here; 16 running and 3 waiting are more than 17."""
+    finding = only("T508", under_load(counters={"preemptions": 0.0}, gauges={"running": 16.0, "waiting": waiting}))
+    assert finding.status == status
+    if status == "pass":
+        assert finding.confidence == "medium"
+        assert "does not count finished requests" in finding.why
+    else:
+        assert "19 were there at once with 16 in flight" in finding.why
+
+
 def test_foreign_traffic_needs_the_servers_counters():
     assert only("T508", under_load(counters={}, gauges={})).status == "skip"
 
@@ -269,6 +281,24 @@ def test_ttft_that_keeps_falling_voids_failures_only():
     assert "W110:pass" not in finding.voids
 
 
+def test_ttft_that_settles_is_told_and_voids_nothing():
+    """Up by 40 ms a request for 30 requests, then 1.3 s and 1.31 s in turn, half of them over the median."""
+    samples = [make_sample(i, start=float(i), ttft=0.1 + 0.04 * min(i, 30) + 0.01 * (i % 2)) for i in range(84)]
+    finding = only("T509", under_load(samples))
+    assert (finding.status, finding.voids) == ("warn", ())
+    assert "and settles" in finding.why
+
+
+@pytest.mark.parametrize("count", [80, 100])
+def test_steadiness_and_overload_never_contradict_each_other(count):
+    """What W120 calls unsettled is not steady here: 80 or 100 requests, each 0.1 s slower than the last."""
+    samples = [make_sample(i, start=float(i), ttft=0.1 + 0.1 * i) for i in range(count)]
+    evidence = under_load(samples, gauges={"running": 16.0, "waiting": 0.0})
+    (overload,) = run_check(workload_shape.CHECK, evidence, "W120")
+    assert "not settled" in overload.why
+    assert only("T509", evidence).status == "inconclusive"
+
+
 def test_dependent_requests_are_told():
     waves = [make_sample(i, ttft=0.5 if (i // 20) % 2 else 0.1) for i in range(200)]
     finding = only("T509", under_load(waves))
@@ -297,6 +327,30 @@ def test_a_ladder_that_stopped_early_only_warns():
     cut = replace(evidence.measurements[-1], stopped="the time budget is spent")
     finding = only("T512", replace(evidence, measurements=(*evidence.measurements[:-1], cut)))
     assert (finding.status, finding.voids) == ("warn", ())
+
+
+def test_loads_that_never_ran_are_named():
+    """The budget ended in the SLO load: two prefill and one decode load were planned after it."""
+    loads = [make_load("prefill", id=f"p{n}") for n in (32, 256)] + [make_load("decode", id="d1")]
+    slo = make_measurement([make_sample(i) for i in range(50)], stopped="the time budget of 150 s is spent")
+    plan = Plan(loads=(slo.load, *loads), requests=0, tokens=0, seconds=0.0)
+    cut, rest = run_check(FAMILY, replace(make_evidence(), plan=plan, measurements=(slo,)), "T512")
+    assert (cut.status, rest.status) == ("inconclusive", "warn")
+    assert rest.why == (
+        "Planned and never run: the prefill ladder (2 loads) and the decode ladder (1 load). "
+        "The probe had ended before: the time budget of 150 s is spent. "
+        "H202, H203, H204, H207, W103 are judged without."
+    )
+
+
+def test_notes_on_the_same_rules_are_one_finding():
+    notes = tuple(PlanNote(f"{name} left out", ("H202",)) for name in ("decode-8x16", "decode-8x120"))
+    plan = Plan(loads=(), requests=0, tokens=0, seconds=0.0, notes=(*notes, PlanNote("too short", ("W110",))))
+    found = run_check(FAMILY, replace(make_evidence(), plan=plan), "T512")
+    assert [f.why for f in found] == [
+        "Known before the load: decode-8x16 left out; decode-8x120 left out.",
+        "Known before the load: too short.",
+    ]
 
 
 def test_what_the_budget_cannot_decide_was_known_before():
