@@ -346,6 +346,13 @@ def _bytes(path: Path) -> bytes:
     return path.read_bytes()
 
 
+def _count(text: str) -> int:
+    """A whole number that arithmetic can bear; what was measured holds no other."""
+    if len(text) > 18:
+        raise ValueError("the number is too large")
+    return int(text)
+
+
 def _lines(folder: Path, name: str) -> Iterator[Any]:
     """The JSON value of each line; a last line that was cut off is left out. A file that is not there has no lines."""
     try:
@@ -356,6 +363,6 @@ def _lines(folder: Path, name: str) -> Iterator[Any]:
         raise UsageError(f"{folder / name}: cannot be read ({error.strerror})") from None
     for number, line in enumerate(raw[:-1], 1):
         try:
-            yield json.loads(line)
+            yield json.loads(line, parse_int=_count)
         except (ValueError, RecursionError):
             raise UsageError(f"{folder / name}: is damaged: line {number} is not JSON") from None

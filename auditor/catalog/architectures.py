@@ -151,7 +151,7 @@ def expert_layers(config: Mapping[str, Any]) -> int:
     first = config.get("first_k_dense_replace", 0)
     step = config.get("interleave_moe_layer_step") or config.get("decoder_sparse_step") or config.get("moe_layer_freq")
     step = step if isinstance(step, int) and step > 0 else 1
-    dense = set(config.get("mlp_only_layers") or ())
+    dense = config.get("mlp_only_layers") or ()
     return sum(1 for i in range(first, layers) if i not in dense and (i + 1) % step == 0)
 
 

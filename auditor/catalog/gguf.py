@@ -40,6 +40,7 @@ _FILE_TYPES = (
 _PLAIN_FILES = {0: "float32", 1: "float16", 32: "bfloat16"}
 _SPLIT = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 _MOST_SPLITS = 512
+_MOST_LAYERS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +145,8 @@ def _vocabulary(facts: _Facts, embedding: Tensor) -> int:
 
 def _layers(facts: _Facts) -> tuple[Layers, ...]:
     blocks = facts.need("block_count") - (facts.find("nextn_predict_layers") or 0)
+    if not 0 < blocks <= _MOST_LAYERS:
+        raise UsageError(f"{facts.path}: claims to have {blocks:,} layers")
     heads = facts.need("attention.head_count")
     rank = facts.find("attention.kv_lora_rank")
     if rank and facts.find("attention.key_length_mla"):
@@ -159,6 +162,8 @@ def _layers(facts: _Facts) -> tuple[Layers, ...]:
             ),
         )
     size = facts.find("attention.key_length") or facts.need("embedding_length") // heads
+    if not size:
+        raise UsageError(f"{facts.path}: has {heads:,} attention heads, more than its embedding_length divides into")
     value = facts.find("attention.value_length") or size
     kv_heads = facts.find("attention.head_count_kv") or heads
     every = _ARCHITECTURES[facts.architecture][1]

@@ -17,6 +17,14 @@ _LARGEST = 1 << 31
 _TEXT_KEYS = ("text_config", "llm_config", "language_config")
 _REQUIRED = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
 _LATENT = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+_OPTIONAL = (
+    *("max_position_embeddings", "sliding_window", "sliding_window_pattern", "_sliding_window_pattern"),
+    *("max_window_layers", "attention_chunk_size", "q_lora_rank", "intermediate_size_mlp", "moe_intermediate_size"),
+    *("n_routed_experts", "num_local_experts", "num_experts", "num_experts_per_tok", "experts_per_token"),
+    *("n_shared_experts", "shared_expert_intermediate_size", "first_k_dense_replace", "num_nextn_predict_layers"),
+)
+_LISTS = ("layer_types", "mlp_only_layers")
+_MOST_LAYERS = 10_000
 _UNSUPPORTED = {  # a key that marks memory this arithmetic does not know, and what it is
     "index_topk": "a sparse-attention indexer with its own cache",
     "linear_num_key_heads": "linear-attention layers with recurrent state",
@@ -143,9 +151,15 @@ def _complete(text: Mapping[str, Any], name: str) -> dict[str, Any]:
     facts.setdefault("num_key_value_heads", facts["num_attention_heads"])
     heads = _whole(facts, "num_attention_heads", name)
     facts.setdefault("head_dim", _whole(facts, "hidden_size", name) // heads)
-    optional = ("max_position_embeddings", "sliding_window", "moe_intermediate_size", "num_nextn_predict_layers")
-    for key in (*required, "num_key_value_heads", "head_dim", *(key for key in optional if facts.get(key))):
+    for key in (*required, "num_key_value_heads", "head_dim", *(key for key in _OPTIONAL if facts.get(key))):
         _whole(facts, key, name)
+    if facts["num_hidden_layers"] > _MOST_LAYERS:
+        raise UsageError(
+            f"{name}: config.json has num_hidden_layers: {facts['num_hidden_layers']}, more than any model"
+        )
+    for key in _LISTS:
+        if not isinstance(facts.get(key) or [], list):
+            raise UsageError(f"{name}: config.json has {key}: {facts[key]!r}, a list is needed")
     return facts
 
 
@@ -183,7 +197,10 @@ def _kinds(family: Family, facts: Mapping[str, Any], name: str) -> list[tuple[La
         return [("mla", None)] * layers
     window = facts.get("sliding_window")
     if facts.get("layer_types") and family.window != "none":
-        return [_named_kind(kind, facts, name) for kind in facts["layer_types"][:layers]]
+        named = [_named_kind(kind, facts, name) for kind in facts["layer_types"][:layers]]
+        if len(named) < layers:
+            raise UsageError(f"{name}: config.json has {layers} layers but {len(named)} layer_types")
+        return named
     full: tuple[LayerKind, int | None] = ("full", None)
     sliding: tuple[LayerKind, int | None] = ("sliding", window)
     if family.window == "chunked":

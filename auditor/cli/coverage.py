@@ -57,11 +57,16 @@ def _get(url: str) -> tuple[str, str]:
     from auditor.probe.scrape import get_text
 
     async def fetch() -> tuple[int, dict[str, str], str]:
-        async with httpx.AsyncClient(trust_env=False, timeout=_TIMEOUT, follow_redirects=True) as client:
+        async with (
+            asyncio.timeout(2 * _TIMEOUT),
+            httpx.AsyncClient(trust_env=False, timeout=_TIMEOUT, follow_redirects=True) as client,
+        ):
             return await get_text(client, url, {"accept": "text/plain", "accept-encoding": "identity"})
 
     try:
         status, headers, text = asyncio.run(fetch())
+    except TimeoutError:
+        raise NothingMeasured(f"{url}: the page did not end within {2 * _TIMEOUT:g} s") from None
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise NothingMeasured(f"{url}: {str(error) or type(error).__name__}") from None
     if status != 200:

@@ -208,6 +208,9 @@ REFUSED = [
     ({"llama.attention.head_count_kv": [2, 4]}, "attention.head_count_kv differs between layers"),
     ({"llama.block_count": 0}, "lacks llama.block_count"),
     ({"llama.block_count": "two"}, "llama.block_count is 'two'"),
+    ({"llama.block_count": 2**31 - 1}, "claims to have 2,147,483,647 layers"),
+    ({"llama.nextn_predict_layers": 100}, "layers"),
+    ({"llama.attention.head_count": 2**20}, "has 1,048,576 attention heads, more than its embedding_length"),
     ({"split.count": 100_000}, "claims to be split into 100,000 files"),
 ]
 

@@ -1,6 +1,10 @@
 """`audit coverage`: the set as a table or JSON, each file as a line, and errors in one line."""
 
 import json
+import socket
+import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -57,3 +61,22 @@ def test_mistakes_are_one_line(board: Path, tmp_path: Path) -> None:
         command([board], metrics=[str(board)])
     with pytest.raises(NothingMeasured, match=r"127\.0\.0\.1:1"):
         command([board], metrics=["http://127.0.0.1:1/metrics"])
+
+
+def test_a_page_that_never_ends_is_not_waited_for(board: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def drip(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection, suppress(OSError):
+            connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\n")
+            while True:
+                connection.sendall(b"a")
+                time.sleep(0.02)
+
+    monkeypatch.setattr("auditor.cli.coverage._TIMEOUT", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        dripping = threading.Thread(target=drip, args=(listener,))
+        dripping.start()
+        with pytest.raises(NothingMeasured, match=r"the page did not end within 0\.4 s"):
+            command([board], metrics=[f"http://127.0.0.1:{listener.getsockname()[1]}/metrics"])
+        dripping.join(5)
+    assert not dripping.is_alive()
