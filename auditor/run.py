@@ -23,6 +23,7 @@ from auditor.plan import Pace, concurrency, make_plan, without_loads
 from auditor.probe.discover import discover
 from auditor.probe.session import INTERRUPTED, Watcher, is_loopback, local_source, run_plan
 from auditor.profile import Profile
+from auditor.redact import Redactor
 from auditor.theory import roofline
 from auditor.theory.device import Device
 
@@ -62,6 +63,7 @@ _WORKS = "a rule that works on this evidence"
 async def audit(loaded: Loaded, options: Options, events: Listener) -> Report:
     """Audit a deployment from profile to report; `options.save` keeps what is measured as it comes in."""
     evidence = declare(loaded, options)
+    events = _redacting(events, store.redactor_of(loaded, evidence))
     for warning in loaded.warnings:
         events(Event(kind="note", text=warning))
     with store.recording(options.save, loaded, evidence, _choices(options)) as keep:
@@ -125,6 +127,11 @@ def plan_offline(loaded: Loaded) -> Plan:
     """What an audit would send, as far as the files tell; sends nothing."""
     evidence = declare(loaded, Options(offline=True))
     return _planned(evidence, evidence.profile)
+
+
+def _redacting(events: Listener, redactor: Redactor) -> Listener:
+    """A listener that never sees a secret: addresses hold passwords, servers send back what they were sent."""
+    return lambda event: events(replace(event, text=redactor.text(event.text)) if event.text else event)
 
 
 def _choices(options: Options) -> dict[str, object]:

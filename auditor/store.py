@@ -31,7 +31,7 @@ from auditor.redact import Redactor, find_secrets
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-__all__ = ["SCHEMA_VERSION", "Recording", "load", "load_options", "plain", "recording", "unsaved"]
+__all__ = ["SCHEMA_VERSION", "Recording", "load", "load_options", "plain", "recording", "redactor_of", "unsaved"]
 
 SCHEMA_VERSION = 1
 """The version of the folder's format that this program writes; it reads every older one."""
@@ -56,12 +56,17 @@ def recording(
     `options` (plain values) say how the run was judged; `load_options` gives them back. Raises UsageError before
     anything is measured where the folder cannot be written or holds a run already.
     """
-    keep = Recording(folder, Redactor([*loaded.secrets, *find_secrets(evidence)]), options or {})
+    keep = Recording(folder, redactor_of(loaded, evidence), options or {})
     keep.begin(loaded.text, evidence)
     try:
         yield keep
     finally:
         keep.close()
+
+
+def redactor_of(loaded: Loaded, evidence: Evidence) -> Redactor:
+    """What removes every secret of a profile, and those spelled out in what is known before the first request."""
+    return Redactor([*loaded.secrets, *find_secrets(evidence)])
 
 
 class Recording:

@@ -67,7 +67,7 @@ def _get(url: str) -> tuple[str, str]:
         status, headers, text = asyncio.run(fetch())
     except TimeoutError:
         raise NothingMeasured(f"{url}: the page did not end within {2 * _TIMEOUT:g} s") from None
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+    except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
         raise NothingMeasured(f"{url}: {str(error) or type(error).__name__}") from None
     if status != 200:
         raise NothingMeasured(f"{url}: HTTP {status}; is this the metrics page, and does it need no key?")

@@ -18,11 +18,12 @@ def command(profile: ProfileName) -> None:
     """
     from auditor.loading import load_monitoring, load_profile
     from auditor.loading.profile import shown
+    from auditor.redact import Redactor
 
     loaded = load_profile(profile)
-    files = load_monitoring(loaded)
+    files, redactor = load_monitoring(loaded), Redactor(loaded.secrets)
     for line in (*loaded.warnings, *_unresolved(loaded), *_conflicts(loaded)):
-        say(f"warning: {line}")
+        say(f"warning: {redactor.text(line)}")
     say(f"{shown(loaded.path)}: ok: {_summary(loaded, len(files))}")
 
 

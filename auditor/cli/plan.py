@@ -84,6 +84,7 @@ def command(profile: ProfileName) -> None:
     tokens at the median.
     """
     from auditor.loading import load_profile
+    from auditor.redact import Redactor
 
     loaded = load_profile(profile)
-    write(describe(_plan(loaded), loaded.profile))
+    write(Redactor(loaded.secrets).text(describe(_plan(loaded), loaded.profile)))

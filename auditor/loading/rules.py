@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from auditor.engines.launch import Launch
 from auditor.loading.problems import Path, Problems, did_you_mean
+from auditor.loading.ranges import goal_out_of_range, out_of_range
 from auditor.loading.traffic import OBSERVED
 from auditor.profile import Lengths, Profile, Slo
 
@@ -18,31 +19,6 @@ __all__ = ["check", "warn"]
 Found = Iterator[tuple[Path, str, tuple[Path, ...]]]
 Rule = Callable[[Profile, Launch | None], Found]
 
-AT_LEAST_ONE = frozenset(
-    [
-        "count",
-        "replicas",
-        "tensor_parallel",
-        "pipeline_parallel",
-        "data_parallel",
-        "expert_parallel",
-        "max_model_len",
-        "max_num_seqs",
-        "max_num_batched_tokens",
-        "block_size",
-        "target_concurrency",
-        "requests",
-        "tokens",
-        "distinct",
-        "turns",
-        "p50",
-        "p95",
-        "p99",
-        "max",
-    ]
-)
-ABOVE_ZERO = frozenset(["share", "request_rate", "duration"])
-UP_TO_ONE = frozenset(["gpu_memory_utilization", "mem_fraction_static"])
 OWN_BODY_KEYS = frozenset(
     [
         "model",
@@ -60,15 +36,6 @@ OWN_BODY_KEYS = frozenset(
 SHARE_ROUNDING = 0.011
 """How far the shares of the classes may be from 1 in all: three classes of 33 % are meant as thirds."""
 
-AT_MOST: Mapping[str, tuple[float, str]] = {
-    "target_concurrency": (1e5, "needs at most 100000: one client cannot hold more requests in flight"),
-    "requests": (1e6, "needs at most 1M requests: one client cannot keep more"),
-    **dict.fromkeys(("p50", "p95", "p99", "max"), (1e8, "needs at most 100M tokens: no context holds more")),
-}
-LARGEST = 1e15
-"""No count or size of a deployment is larger; what is would only overflow the arithmetic."""
-
-LEAST_ERROR_RATE = 1e-6
 PERCENTILE = re.compile(r"p(0?[1-9]|[1-9][0-9]|(?=.*[1-9])[0-9]{1,2}\.[0-9]{1,4})")
 _LITERAL_KEY = re.compile(r"(?:sk|hf|pk|rk|gsk|xai|nvapi|ghp|key|bearer)[-_ ].{4,}", re.IGNORECASE)
 _LONG_RANDOM = re.compile(r"(?=.*\d)(?=.*[a-z])[A-Za-z0-9_]{20,}")
@@ -103,7 +70,7 @@ def _leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
 def _ranges(profile: Profile, launch: Launch | None) -> Found:
     """Counts of at least 1 and within reason, positive rates and durations, fractions within (0, 1]."""
     for name, value in launch.fields.items() if launch is not None else ():
-        message = _out_of_range(name, value) if isinstance(value, int | float) else None
+        message = out_of_range(name, value) if isinstance(value, int | float) else None
         if launch is not None and message:
             yield ("deployment", "launch"), f"{launch.flag_of.get(name, name)} {value:.15g}: {message}", ()
     for path, value in _leaves(profile):
@@ -113,33 +80,9 @@ def _ranges(profile: Profile, launch: Launch | None) -> Found:
         ):
             continue
         of_goal = path[0] == "slo" and path[-1] != "error_rate"
-        message = _goal_out_of_range(value) if of_goal else _out_of_range(str(path[-1]), value)
+        message = goal_out_of_range(value) if of_goal else out_of_range(str(path[-1]), value)
         if message:
             yield path, message, ()
-
-
-def _goal_out_of_range(value: float) -> str | None:
-    return "needs to be above zero" if value <= 0 else None
-
-
-def _out_of_range(name: str, value: float) -> str | None:
-    """What is wrong with a number, by the name of its field; None if it can be."""
-    most, too_much = AT_MOST.get(name, (LARGEST, "is larger than anything a deployment has"))
-    if name in AT_LEAST_ONE and value < 1:
-        return "needs at least 1"
-    if name in ABOVE_ZERO and value <= 0:
-        return "needs to be above zero"
-    if name in UP_TO_ONE and not 0 < value <= 1:
-        return "needs a fraction above 0 and up to 1, such as 0.9"
-    if name == "confidence" and not 0.5 < value < 1 - 1e-9:
-        return "needs a confidence between 0.5 and 1, such as 0.95"
-    if name == "error_rate" and value >= 0.5:
-        return "lets half of the requests fail; write 1% for one in a hundred"
-    if name == "error_rate" and 0 < value < LEAST_ERROR_RATE:
-        return "takes more than a million requests to show; write 0.1% for one in a thousand"
-    if name == "price_per_hour" and value < 0:
-        return "needs to be zero or more"
-    return too_much if value > most and name != "seed" else None
 
 
 def _names(profile: Profile, _launch: Launch | None) -> Found:
@@ -255,6 +198,8 @@ def _urls(profile: Profile, launch: Launch | None) -> Found:
             yield from _url(url, ("endpoint", "metrics", index))
     elif endpoint.metrics not in (None, "auto"):
         yield from _url(endpoint.metrics, ("endpoint", "metrics"))
+    for index, url in enumerate(monitoring.exporters):
+        yield from _url(url, ("monitoring", "exporters", index))
     for name in ("prometheus", "grafana"):
         if (url := getattr(monitoring, name)) is not None:
             yield from _url(url, ("monitoring", name))
@@ -272,10 +217,18 @@ def _url(url: str, path: Path) -> Found:
         yield path, "an address holds no blanks, control characters or backslashes", ()
     elif parts.scheme not in ("http", "https"):
         yield path, "needs an address with its scheme, such as http://127.0.0.1:8000/v1", ()
-    elif not parts.hostname or not port_is_fine:
+    elif not parts.hostname or not port_is_fine or not _can_be_host(parts.hostname):
         yield path, "needs a host, such as http://127.0.0.1:8000/v1", ()
     elif parts.fragment or (parts.query and path[-1] == "url"):
         yield path, "needs an address without '?' or '#'", ()
+
+
+def _can_be_host(name: str) -> bool:
+    """Whether a resolver takes this name: labels of up to 63 characters (RFC 1035, 2.3.4), once encoded."""
+    try:
+        return len(name.encode("idna")) <= 253
+    except UnicodeError:
+        return False
 
 
 def _key(profile: Profile, _launch: Launch | None) -> Found:

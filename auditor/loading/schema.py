@@ -6,7 +6,8 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from auditor.loading.describe import DESCRIPTIONS
-from auditor.loading.rules import ABOVE_ZERO, AT_LEAST_ONE, PERCENTILE, UP_TO_ONE
+from auditor.loading.ranges import ABOVE_ZERO, AT_LEAST_ONE, UP_TO_ONE
+from auditor.loading.rules import PERCENTILE
 from auditor.profile import Profile, Slo
 from auditor.units import Unit
 

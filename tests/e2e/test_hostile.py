@@ -102,3 +102,30 @@ def test_a_run_tells_what_lint_warns_of(folder: Path) -> None:
     assert done.returncode == 3
     assert "keyed.yaml:" in done.stderr
     assert "endpoint.api_key_env: the environment variable NO_SUCH_KEY is not set" in done.stderr
+
+
+SECRETS = {"user": "pass-in-the-url-1", "page": "token-of-the-page-2", "launch": "key-on-the-line-3"}
+
+
+@pytest.mark.parametrize(
+    "command", ["lint", "plan", "run --save kept -o json=x.json", "run --offline -o markdown=x.md"]
+)
+def test_no_command_shows_what_an_address_or_a_launch_line_holds(command: str, folder: Path) -> None:
+    told = changed(
+        HEALTHY,
+        {
+            "endpoint.url": f"http://somebody:{SECRETS['user']}@127.0.0.1:9/v1",
+            "endpoint.metrics": [f"http://127.0.0.1:9/metrics?token={SECRETS['page']}"],
+            "deployment.launch": f"vllm serve meta-llama/Llama-3.1-8B-Instruct --api-key {SECRETS['launch']}",
+        },
+    )
+    (folder / "profile.yaml").write_text(yaml.safe_dump(told))
+    done = shell(f"audit {command} profile.yaml", folder)
+    assert done.returncode in (0, 3, 4), done.stderr
+    written = [path.read_text() for path in folder.rglob("*") if path.is_file() and path.name != "profile.yaml"]
+    if "--save" in command:
+        written.append((folder / "kept" / "profile.yaml").read_text())
+        assert "somebody" not in written[-1]
+    shown = "".join([done.stdout, done.stderr, *written])
+    assert [name for name, secret in SECRETS.items() if secret in shown] == []
+    assert "127.0.0.1:9" in shown

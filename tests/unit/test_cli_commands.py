@@ -54,7 +54,7 @@ def pipeline(monkeypatch):
         seen.profile = source
         if seen.error and isinstance(seen.error, ProfileError):
             raise seen.error
-        return SimpleNamespace(profile=PROFILE)
+        return SimpleNamespace(profile=PROFILE, secrets=())
 
     modules = {
         "auditor.run": {"audit": audit, "judge": judge, "Options": Options, "plan_offline": lambda _: EVIDENCE.plan},

@@ -62,3 +62,9 @@ def test_a_number_out_of_range_is_a_problem_at_its_place(text: str, message: str
 )
 def test_numbers_at_the_edge_are_taken(text: str, tmp_path: Path) -> None:
     assert said(tmp_path, text) == []
+
+
+@pytest.mark.parametrize("host", ["a" * 64, ".".join(["a" * 60] * 5), "a..b"])
+def test_a_host_that_no_resolver_takes_is_a_problem(host: str, tmp_path: Path) -> None:
+    exporters = f"monitoring: {{exporters: ['http://{host}:9400/metrics']}}"
+    assert said(tmp_path, exporters) == ["monitoring.exporters.0: needs a host, such as http://127.0.0.1:8000/v1"]
