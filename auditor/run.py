@@ -27,7 +27,7 @@ from auditor.redact import Redactor
 from auditor.theory import roofline
 from auditor.theory.device import Device
 
-__all__ = ["Event", "Options", "audit", "judge", "plan_offline"]
+__all__ = ["Event", "Options", "audit", "judge", "plan_offline", "unsaved"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +201,11 @@ def _candidates(evidence: Evidence) -> tuple[Device, ...]:
         and other.usable_bytes is not None
         and (other.usable_bytes > device.usable_bytes or other.bandwidth > device.bandwidth)
     )
+
+
+def unsaved(report: Report) -> str | None:
+    """Why the run of this report could not be saved; None if it was, or was not to be."""
+    return next((line for line in report.evidence.problems if store.UNSAVED in line), None)
 
 
 @asynccontextmanager

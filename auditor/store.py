@@ -31,7 +31,7 @@ from auditor.redact import Redactor, find_secrets
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-__all__ = ["SCHEMA_VERSION", "Recording", "load", "load_options", "plain", "recording", "redactor_of", "unsaved"]
+__all__ = ["SCHEMA_VERSION", "Recording", "load", "load_options", "plain", "recording", "redactor_of"]
 
 SCHEMA_VERSION = 1
 """The version of the folder's format that this program writes; it reads every older one."""
@@ -39,7 +39,8 @@ SCHEMA_VERSION = 1
 CUT_OFF = "cut off"
 """Why a load ended whose requests were saved but whose end was not."""
 
-_UNSAVED = "the run cannot be saved"
+UNSAVED = "the run cannot be saved"
+"""Is in every `Recording.failure`."""
 
 T = TypeVar("T")
 
@@ -189,12 +190,7 @@ class Recording:
         return (self.folder or Path()) / name
 
     def _fail(self, error: OSError) -> None:
-        self.failure = f"{self.folder}: {_UNSAVED} ({error.strerror or error})"
-
-
-def unsaved(report: Report) -> str | None:
-    """Why the run of this report could not be saved; None if it was, or was not to be."""
-    return next((line for line in report.evidence.problems if _UNSAVED in line), None)
+        self.failure = f"{self.folder}: {UNSAVED} ({error.strerror or error})"
 
 
 def _open(path: Path, *, append: bool = False) -> TextIO:

@@ -48,8 +48,7 @@ def command(
     """
     wanted = targets(output or ())
     from auditor.loading import load_profile
-    from auditor.run import Options
-    from auditor.store import unsaved
+    from auditor.run import Options, unsaved
 
     options = Options(
         only=letters(only), offline=offline, save=save, on_inconclusive=on_inconclusive, today=date(today)

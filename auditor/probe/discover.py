@@ -31,6 +31,12 @@ __all__ = ["discover"]
 _DEADLINES = Deadlines(connect=10.0, first_token=120.0, gap=30.0, total=240.0)
 _ENABLE = {"sglang": "start it with --enable-metrics", "llamacpp": "start it with --metrics"}
 _HINTS = get_type_hints(Served)
+_SIZES = frozenset(
+    [
+        *("max_model_len", "kv_tokens", "kv_blocks", "block_size", "max_num_seqs", "max_num_batched_tokens"),
+        *("tensor_parallel", "pipeline_parallel", "data_parallel", "gpu_memory_utilization", "mem_fraction_static"),
+    ]
+)
 _MOST = 1e15  # bytes, tokens or settings: whatever is more is no fact
 
 
@@ -227,7 +233,11 @@ async def _read_info(contact: Contact, flavour: Flavour, replies: dict[str, Repl
 def _typed(values: Mapping[str, Any]) -> dict[str, Any]:
     """Facts whose type and range can be true; a server may send anything."""
     known = {spec.name for spec in fields(Served)}
-    return {name: value for name, value in values.items() if name in known and _can_be(value, _HINTS[name])}
+    return {
+        name: value
+        for name, value in values.items()
+        if name in known and _can_be(value, _HINTS[name]) and not (name in _SIZES and value <= 0)
+    }
 
 
 def _can_be(value: Any, hint: Any) -> bool:

@@ -57,7 +57,13 @@ def pipeline(monkeypatch):
         return SimpleNamespace(profile=PROFILE, secrets=())
 
     modules = {
-        "auditor.run": {"audit": audit, "judge": judge, "Options": Options, "plan_offline": lambda _: EVIDENCE.plan},
+        "auditor.run": {
+            "audit": audit,
+            "judge": judge,
+            "Options": Options,
+            "plan_offline": lambda _: EVIDENCE.plan,
+            "unsaved": lambda _: None,
+        },
         "auditor.loading": {"load_profile": load_profile},
         "auditor.plugins": {"load_checks": lambda: CHECKS},
     }

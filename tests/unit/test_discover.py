@@ -299,6 +299,7 @@ def test_facts_of_an_impossible_type_are_dropped():
         "chunked_prefill_size": 10**400,
         "page_size": True,
         "tp_size": -1,
+        "pp_size": 0,
         "dtype": 7,
         "version": "x" * 1000,
         "attention_backend": ["flashinfer"],
@@ -306,7 +307,15 @@ def test_facts_of_an_impossible_type_are_dropped():
     }
     served, _ = found(SGLANG | {"GET /server_info": reply(info)})
     assert served.mem_fraction_static == 0.5
-    for name in ("kv_tokens", "block_size", "tensor_parallel", "dtype", "engine_version", "attention_backend"):
+    for name in (
+        "kv_tokens",
+        "block_size",
+        "tensor_parallel",
+        "pipeline_parallel",
+        "dtype",
+        "engine_version",
+        "attention_backend",
+    ):
         assert getattr(served, name) is None, name
 
 
