@@ -256,7 +256,7 @@ class Evidence:
 
     def has(self, name: str) -> bool:
         """Whether the engine in use has a flag for a profile field; true where the engine is not known."""
-        return not self.flags or levers.flag(self.flags, name) is not None
+        return levers.name(self.flags, name) is not None
 
 
 # ------------------------------------------------------------------------------------------------------------ findings

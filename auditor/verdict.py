@@ -48,7 +48,7 @@ def decide(
     valid = _void([f for f in findings if f.rule[:1] in asked or f.rule.startswith(_VALIDITY)])
     waivers = _Waivers(profile.waivers, today)
     judged = sorted((_complete(waivers.cover(finding)) for finding in valid), key=_worst_first)
-    questions = tuple(replace(_question(scope, judged), answers=_answers(scope, checks, judged)) for scope in scopes)
+    questions = tuple(_answered(_question(scope, judged), _answers(scope, checks, judged)) for scope in scopes)
     verdict = _verdict(questions)
     return Report(
         schema_version=SCHEMA_VERSION,
@@ -243,6 +243,11 @@ def _headline(finding: Finding, status: Status, count: int) -> str:
     text = finding.missing if status == "inconclusive" and finding.missing else finding.why
     more = f" (and {count - 1} more)" if count > 1 and status != "pass" else ""
     return f"{finding.rule}{subject}: {text}{more}"
+
+
+def _answered(question: QuestionResult, answers: Sequence[str]) -> QuestionResult:
+    """The question with its answers, less what its headline says already."""
+    return replace(question, answers=tuple(a for a in answers if a not in question.headline))
 
 
 def _answers(scope: _Scope, checks: Sequence[Check], findings: Sequence[Finding]) -> tuple[str, ...]:

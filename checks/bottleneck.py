@@ -154,7 +154,7 @@ def _bound(
     """
     if not predicted and not measured:
         ladder = f"{phase} measured, {blind}" if blind else f"a {phase} ladder"
-        lacks = f"{ladder}; or, to predict it, {evidence.lacking}" if evidence.lacking else ladder
+        lacks = f"{ladder}; and for a prediction: {evidence.lacking}" if evidence.lacking else ladder
         return CHECK.skip("H202", lacks if evidence.target else "traffic and target", subject=phase)
     expected, seen = judging.leading(predicted), judging.leading(measured)
     rest: dict[str, Any] = {

@@ -21,17 +21,18 @@ explodes, TPOT looks normal); llama.cpp gives each slot its context and lets the
 
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
-from auditor.evidence import Check, Conflict, Evidence, Finding, Number, Provenance, Rule, Status
+from auditor import holding
+from auditor.evidence import Check, Conflict, Evidence, Finding, Number, Rule, Status
 from auditor.measurement import Measurement
-from auditor.profile import TrafficClass
-from auditor.theory import judging, shape
+from auditor.theory import judging, queueing
 from auditor.theory.alternatives import alternatives
-from auditor.theory.carrying import at_once, carried, computed_pool
-from auditor.theory.kv.cells import KvPool, attention_parallel
+from auditor.theory.carrying import computed_pool
+from auditor.theory.kv.cells import attention_parallel
 from auditor.theory.memory import memory
-from auditor.theory.settings import Settings
+from auditor.units import count, percent, quantity
 
 __all__ = ["CHECK"]
 
@@ -39,31 +40,12 @@ GIB = 2**30
 AGREES = 0.02  # computed and served pool
 NEAR_FULL = 0.95
 PREEMPTED = 0.01  # of the requests
-QUEUED = 0.05  # of the target, in the mean
+LASTS = 0.1  # of the load, on end
 REACHED = 0.9  # of the target that must run at once
 STALLS = 0.05  # of the requests
-SHARE_ROOM = ("vllm", "sglang")  # engines that keep a shared prefix once
 
 
 # ---------------------------------------------------------------------------------------------------------------- pool
-
-
-def _carried(evidence: Evidence, settings: Settings | None, kv: KvPool, quantile: float | None) -> float:
-    """Requests in flight that one replica carries, each class holding its part of them."""
-    cached = evidence.served is None or evidence.served.prefix_caching is not False
-    once, parts, prefixes = cached and evidence.engine in SHARE_ROOM, [], 0
-    for c in evidence.profile.traffic.classes:
-        held = c.held(quantile, prefix_once=once)
-        alone = at_once(evidence.geometry, settings, kv, min(held, evidence.context or held))
-        parts.append((c.share * _stay(evidence, c), alone))
-        prefixes += c.shared_prefix.tokens * c.shared_prefix.distinct if once and c.shared_prefix else 0
-    return carried(parts, prefixes / max(1, kv.tokens))
-
-
-def _stay(evidence: Evidence, cls: TrafficClass) -> float:
-    """How long a request of a class stays: measured, else in proportion to its reply's tokens."""
-    times = [s.e2e for s in evidence.requests(cls=cls.name) if s.good and s.e2e is not None]
-    return sum(times) / len(times) if times else max(1.0, shape.mean(cls.output_tokens.curve))
 
 
 def k301_weights(evidence: Evidence) -> Iterable[Finding]:
@@ -84,7 +66,8 @@ def k301_weights(evidence: Evidence) -> Iterable[Finding]:
     if found.pool_low > 0:
         yield CHECK.finding("K301", "pass", f"{left}.", **rest)
         return
-    rooms = [(a, memory(geometry, a.settings, device).pool) for a in alternatives(settings, device)]
+    known = [a for a in alternatives(settings, device) if evidence.has(a.field)]
+    rooms = [(a, memory(geometry, a.settings, device).pool) for a in known]
     gains = [(a, room) for a, room in rooms if room > max(0.0, found.pool)]
     rest["remedies"] = tuple(f"{evidence.flag(a.field)} {a.value} leaves {room / GIB:.1f} GiB" for a, room in gains)
     if found.pool_high <= 0:
@@ -92,6 +75,9 @@ def k301_weights(evidence: Evidence) -> Iterable[Finding]:
         return
     why, missing = f"The weights may not fit: {left}, give or take.", "the pool that the engine reports at start-up"
     yield CHECK.finding("K301", "inconclusive", " ".join((why, *found.notes)), missing=missing, **rest)
+
+
+_AT = {"p95": "at p95 lengths", "p50": "at p50 lengths", "max": "at max lengths", "mix": "in the mean over the mix"}
 
 
 def k302_concurrency(evidence: Evidence) -> Iterable[Finding]:
@@ -103,55 +89,36 @@ def k302_concurrency(evidence: Evidence) -> Iterable[Finding]:
             missing = "traffic.classes and traffic.target_concurrency"
         yield CHECK.skip("K302", missing, deciding=True, subject="p95", **rest)
         return
-    pool, source = found
+    bounded = any(x.max for c in classes for x in (c.prompt_tokens, c.output_tokens))
+    quantiles = {"p95": 0.95, "p50": 0.5, **({"max": 1.0} if bounded else {}), "mix": None}
+    fits = {name: holding.carries(evidence, *found, target, quantile) for name, quantile in quantiles.items()}
+    (number, status), (pool, source) = fits["p95"], found
+    agreeing = {name: kv for name, (kv, outcome) in fits.items() if outcome == status and name != "p95"}
     rest["required"] = Number.of("target a replica", target, "requests", "declared")
-    for name, quantile in (("p95", 0.95), ("p50", 0.5), ("max", 1.0), ("mix", None)):
-        fit_at_once, low, high = (
-            _carried(evidence, evidence.settings, kv, quantile) for kv in (pool.kv, pool.low, pool.high)
-        )
-        status: Status = "pass" if low >= target else "fail" if high < target else "inconclusive"
-        decides = name == "p95"
-        band: dict[str, Any] = {} if pool.exact else {"low": low, "high": high}
-        number = Number(name="requests at once", value=fit_at_once, unit="requests", provenance=source, **band)
-        lengths = "in the mean over the mix" if quantile is None else f"at {name} lengths"
-        why = f"A pool of {pool.kv.tokens} tokens ({source}) carries {fit_at_once:.1f} requests at once {lengths}; "
-        why += f"the target is {target} a replica."
-        rest["missing"] = "the pool that the engine reports" if status == "inconclusive" else None
-        rest["remedies"] = tuple(_room(evidence, fit_at_once, target)) if decides and status != "pass" else ()
-        status = status if decides or status == "pass" else "warn"
-        yield CHECK.finding("K302", status, why, subject=name, deciding=decides, measured=number, **rest)
+    mix = f" and {_requests(agreeing['mix'])} in the mean over the mix" if "mix" in agreeing else ""
+    why = f"A pool of {pool.kv.tokens} tokens ({source}) carries {_requests(number)} at once at p95 lengths{mix}; "
+    why += f"the target is {target} a replica."
+    rest |= {
+        "missing": "the pool that the engine reports" if status == "inconclusive" else None,
+        "remedies": tuple(holding.ways_to_carry(evidence, pool.kv, target)) if status != "pass" else (),
+        "numbers": tuple(replace(kv, name=_AT[name]) for name, kv in agreeing.items()),
+    }
+    yield CHECK.finding("K302", status, why, subject="p95", deciding=True, measured=number, **rest)
+    for name, (kv, outcome) in fits.items():
+        if outcome != status:
+            why = f"A pool of {pool.kv.tokens} tokens ({source}) carries {_requests(kv)} at once {_AT[name]}; "
+            why += f"the target is {target} a replica."
+            rest |= {"missing": None, "remedies": (), "numbers": (), "deciding": False, "severity": "medium"}
+            shown: Status = "pass" if outcome == "pass" else "warn"
+            yield CHECK.finding("K302", shown, why, subject=name, measured=kv, **rest)
 
 
-def _room(evidence: Evidence, fit_at_once: float, target: int) -> Iterator[str]:
-    """Levers for capacity, with the figure that they would give."""
-    settings = evidence.settings
-    for lever in alternatives(settings, evidence.device) if settings else ():
-        now, then = evidence.pool(settings), evidence.pool(lever.settings)
-        if now and then:
-            before = _carried(evidence, settings, now[0].kv, 0.95)
-            after = _carried(evidence, lever.settings, then[0].kv, 0.95)
-            gain = f"{then[0].kv.tokens} tokens, {after:.0f} requests at p95 ({after / target:.2g}x the target)"
-            if after > 1.05 * before:
-                yield f"{evidence.flag(lever.field)} {lever.value} makes a pool of {gain}"
-    if fit_at_once >= 1:
-        replicas = math.ceil((evidence.target or target) / math.floor(fit_at_once))
-        yield f"{replicas} such replicas carry the target; one carries {math.floor(fit_at_once)}"
-    yield evidence.spell("shorten what a request holds: cap prompts and max_tokens ({max_model_len})")
-
-
-def _limits(evidence: Evidence) -> Iterator[tuple[int, str, Provenance]]:
-    """What bounds the requests that one replica runs at once: (requests, field, where it comes from)."""
-    settings, engine = evidence.settings, evidence.engine
-    for field in ("max_num_seqs", "slots", *(("max_num_batched_tokens",) if engine == "vllm" else ())):
-        told = getattr(evidence.served, field, None)
-        value = told or getattr(settings, field, None)
-        if value:  # vLLM counts them for each data-parallel rank, SGLang in all
-            ranks = settings.data_parallel if settings and engine == "vllm" else 1
-            yield value * ranks, field, "served" if told else "declared"
+def _requests(number: Number) -> str:
+    return count(round(number.value or 0.0, 1), "request")
 
 
 def k303_batch_limits(evidence: Evidence) -> Iterable[Finding]:
-    limits, target = list(_limits(evidence)), evidence.share_of_target
+    limits, target = list(holding.batch_limits(evidence)), evidence.share_of_target
     rest: dict[str, Any] = {"deciding": True, "where": evidence.where("deployment.max_num_seqs"), "severity": "high"}
     running = max((v for m in _loads(evidence) for _, v in m.gauge("running")), default=0.0)
     if target is None or not (limits or running):
@@ -162,7 +129,7 @@ def k303_batch_limits(evidence: Evidence) -> Iterable[Finding]:
         rest["measured"] = Number.of("most running at once", running, "requests", "measured")
         enough = running >= (evidence.target or target)
         missing = None if enough else "max_num_seqs, or a load in which the whole target runs at once"
-        why = f"The engine's limits are unknown; under load it ran {running:.0f} requests at once."
+        why = f"The engine's limits are unknown; under load it ran {count(running, 'request')} at once."
         yield CHECK.finding("K303", "pass" if enough else "inconclusive", why, missing=missing, **rest)
         return
     limit, field, source = min(limits)
@@ -196,20 +163,32 @@ def k304_preemption(evidence: Evidence) -> Iterable[Finding]:
     if not moved:
         yield CHECK.finding("K304", "pass", f"No request of {requests} lost its KV cache.", **rest)
         return
-    why = f"{requests} requests lost their cache {moved:.0f} times: the pool ran out, and tokens were computed twice."
+    why = f"{count(moved, 'preemption')} among {count(requests, 'request')}: the pool ran out, and tokens were "
+    why += "computed twice."
     status: Status = "fail" if moved >= max(2, PREEMPTED * requests) else "warn"
-    yield CHECK.finding("K304", status, why, remedies=tuple(_relief(evidence)), **rest)
+    yield CHECK.finding("K304", status, why, remedies=tuple(_relief(evidence, at_the_door=True)), **rest)
 
 
-def _relief(evidence: Evidence) -> Iterator[str]:
+def _relief(evidence: Evidence, *, at_the_door: bool = False) -> Iterator[str]:
+    """What to do about a full cache; `at_the_door`: requests that wait there lose no work."""
     found, target = evidence.pool(), evidence.share_of_target
     if found is None or target is None or not evidence.profile.traffic.classes:
-        yield evidence.spell("an 8-bit KV cache ({kv_cache_dtype}), fewer requests at once ({max_num_seqs}), replicas")
+        yield from evidence.levers(
+            "an 8-bit KV cache ({kv_cache_dtype})", "fewer requests at once ({max_num_seqs}), more replicas"
+        )
         return
-    fit_at_once = _carried(evidence, evidence.settings, found[0].kv, 0.95)
-    if 1 <= fit_at_once < target:
-        yield f"{evidence.flag('max_num_seqs')} {math.floor(fit_at_once)}: wait at the door instead of losing work"
-    yield from (next(_room(evidence, fit_at_once, target)), "K302 lists what else would make room")
+    fit_at_once = holding.carried(evidence, found[0].kv, 0.95)
+    first = next(holding.ways_to_carry(evidence, found[0].kv, target))
+    door = f"{evidence.flag('max_num_seqs')} {math.floor(fit_at_once)}: wait at the door instead of losing work"
+    doors = [door] if at_the_door and 1 <= fit_at_once < target else []
+    pins = evidence.settings is not None and evidence.settings.pins_pool
+    yield from (first, *doors) if pins else (*doors, first)
+    yield "K302 lists what else would make room"
+
+
+def _read(name: str, value: float, unit: str, readings: int, note: str = "") -> Number:
+    """What was read on the metrics page so many times."""
+    return Number(name=name, value=value, unit=unit, provenance="measured", note=count(readings, "reading") + note)
 
 
 def k305_queue(evidence: Evidence) -> Iterable[Finding]:
@@ -223,27 +202,42 @@ def k305_queue(evidence: Evidence) -> Iterable[Finding]:
 
 def _queue_seen(evidence: Evidence, m: Measurement, rest: dict[str, Any]) -> Finding:
     """The server counts who waits: for cache, for a place in the batch, or for compute."""
-    queue, target = [waiting for _, waiting in m.gauge("waiting")], m.load.concurrency
-    mean, often = sum(queue) / len(queue), sum(w > 0 for w in queue) / len(queue)
+    target, sent = m.load.concurrency, [s.start for s in m.judged]
+    q = queueing.seen(m.gauge("waiting"), m.gauge("running"), min(sent), max(sent))
     full = max((v for _, v in m.gauge("kv_usage")), default=0.0)
     rest = rest | {
-        "measured": Number.of("waiting, mean", mean, "requests", "measured", len(queue)),
-        "numbers": (Number.of("time with a queue", often, "share", "measured", len(queue)),),
+        "measured": _read("waiting, mean", q.mean, "requests", q.readings, ", warm-up and drain left out"),
+        "numbers": (
+            Number.of("time with a queue", q.often, "share", "measured"),
+            Number.of("most waiting", q.most, "", "measured"),
+            Number.of("longest time with a queue on end, warm-up included", q.lasts, "s", "measured"),
+        ),
     }
-    standing = f"{mean:.1f} of {target} requests wait in the mean"
-    if mean < max(1.0, QUEUED * target) or often < 0.25:
+    standing, stands = q.words(target), q.stands(target)
+    usual = judging.rank([s.e2e for s in m.judged if s.good and s.e2e is not None] or [math.inf], 0.5)
+    if not stands and q.lasts < min(LASTS * m.duration, 0.5 * usual):
         return CHECK.finding("K305", "pass", f"{standing}: no standing queue.", **rest)
     pool, share = evidence.pool(), evidence.share_of_target or 0
-    busy = [run for (_, run), (_, wait) in zip(m.gauge("running"), m.gauge("waiting"), strict=False) if wait > 0]
-    if full >= 0.85 or (pool and _carried(evidence, evidence.settings, pool[0].kv, 0.95) < share):
-        why = f"{standing} because the KV cache has no room for them: TTFT grows while replies run normally."
-        return CHECK.finding("K305", "fail", why, remedies=tuple(_relief(evidence)), **rest)
-    if judging.held_below(busy, REACHED * target):
-        why = f"{standing} for a place in the batch: {max(busy):.0f} run at once and never more, the cache has room."
-        fix = (evidence.spell("raise {max_num_seqs} (as served: see K303, K310), or add replicas"),)
-        return CHECK.finding("K305", "fail", why, remedies=fix, **rest)
+    carried = holding.carried(evidence, pool[0].kv, 0.95) if pool else math.inf
+    if full >= 0.85 or carried < share:
+        return _held_back(evidence, standing, stands, q.lasts, rest)
+    if judging.held_below(q.busy, REACHED * target):
+        why = f"{standing}, for a place in the batch: {max(q.busy):.0f} run at once and never more, the cache has room."
+        fix = (*evidence.levers("raise {max_num_seqs} (as served: see K303, K310)"), "add replicas")
+        return CHECK.finding("K305", "fail" if stands else "warn", why, remedies=fix, **rest)
+    if not stands:
+        return CHECK.finding("K305", "pass", f"{standing}: no standing queue, and cache and batch have room.", **rest)
     fix = ("the queue is for compute, not for cache: H202 says where the time goes, W110 how to prefill faster",)
-    return CHECK.finding("K305", "warn", f"{standing} although cache and batch have room.", remedies=fix, **rest)
+    return CHECK.finding("K305", "warn", f"{standing}, although cache and batch have room.", remedies=fix, **rest)
+
+
+def _held_back(evidence: Evidence, standing: str, stands: bool, lasts: float, rest: dict[str, Any]) -> Finding:
+    """A queue for cache. Engines hold back by the tokens that they expect replies to take: usage may look low."""
+    if stands:
+        why = f"{standing}: the KV cache has no room for them, so TTFT grows while replies run normally."
+        return CHECK.finding("K305", "fail", why, remedies=tuple(_relief(evidence)), **rest)
+    why = f"{standing}: no standing queue, but one for {quantity(lasts, 's')} on end, for want of KV cache."
+    return CHECK.finding("K305", "warn", why, remedies=tuple(_relief(evidence)), **rest)
 
 
 def _queue_felt(evidence: Evidence, m: Measurement, rest: dict[str, Any]) -> Finding:
@@ -261,7 +255,8 @@ def _queue_felt(evidence: Evidence, m: Measurement, rest: dict[str, Any]) -> Fin
         "numbers": (Number.of("rest of the reply, median", reply, "s", "measured", len(good)),),
     }
     if ttft > 5 * idle and ttft > 0.5 * reply:
-        why = f"TTFT reaches {ttft:.3g} s where an idle prompt takes {idle:.3g} s: requests wait for others to end."
+        why = f"TTFT reaches {quantity(ttft, 's')} where an idle prompt takes {quantity(idle, 's')}: requests wait for "
+        why += "others to end."
         return CHECK.finding("K305", "fail", why, remedies=tuple(_relief(evidence)), **rest)
     return CHECK.finding("K305", "pass", "First tokens come too soon for a queue (no counters to confirm it).", **rest)
 
@@ -271,22 +266,21 @@ def k306_usage(evidence: Evidence) -> Iterable[Finding]:
     if not usage:
         yield CHECK.skip("K306", "KV usage on the metrics page during the load")
         return
-    number = Number.of("KV usage, highest", max(usage), "share", "measured", len(usage))
+    number = _read("KV usage, highest", max(usage), "share", len(usage))
     rest: dict[str, Any] = {"measured": number, "where": evidence.where("traffic.target_concurrency")}
     if max(usage) < NEAR_FULL:
-        yield CHECK.finding("K306", "pass", f"The cache is {max(usage):.0%} full at most.", **rest)
+        yield CHECK.finding("K306", "pass", f"The cache is {percent(max(usage))} full at most.", **rest)
         return
-    why = f"The cache reaches {max(usage):.0%} at the target: the next longer request preempts or waits."
-    yield CHECK.finding("K306", "warn", why, remedies=tuple(_relief(evidence))[-2:], **rest)
+    why = f"The cache reaches {percent(max(usage))} at the target: the next longer request preempts or waits."
+    yield CHECK.finding("K306", "warn", why, remedies=tuple(_relief(evidence)), **rest)
 
 
 def k307_jitter(evidence: Evidence) -> Iterable[Finding]:
-    prompt = max((shape.at(c.prompt_tokens.curve, 1) for c in evidence.profile.traffic.classes), default=0)
-    of_others = 3 * (evidence.idle_ttft(prompt) or 0.0)  # what other users' prompts may cost a stream
+    of_others = evidence.of_others or 0.0
     if not _loads(evidence):
         yield CHECK.skip("K307", "a measured load at the target")
     for m in _loads(evidence):
-        blind = m.kv_pressed is None and not _surely_roomy(evidence)
+        blind = m.kv_pressed is None and not holding.surely_roomy(evidence)
         found = judging.jitter([s.arrivals for s in m.judged], 20, max(0.5, of_others))
         if found is None:
             yield CHECK.skip("K307", "streams of three events or more", deciding=blind)
@@ -294,7 +288,7 @@ def k307_jitter(evidence: Evidence) -> Iterable[Finding]:
         rest: dict[str, Any] = {"deciding": blind, "confidence": "medium" if blind else "high"}
         rest["measured"] = Number.of("largest gap, p95", found.largest_gap, "s", "measured", found.n)
         rest["numbers"] = (Number.of("gap, median", found.median_gap, "s", "measured", found.n),)
-        why = f"{found.stalls:.0%} of the streams stall for over {found.limit:.3g} s"
+        why = f"{percent(found.stalls)} of the streams stall for over {quantity(found.limit, 's')}"
         if found.stalls < STALLS:
             yield CHECK.finding("K307", "pass", f"{why}: no sign of preemption.", **rest)
         elif m.kv_pressed:
@@ -306,13 +300,6 @@ def k307_jitter(evidence: Evidence) -> Iterable[Finding]:
             yield CHECK.finding("K307", "inconclusive" if missing else "fail", why, missing=missing, **rest)
         else:
             yield CHECK.finding("K307", "pass", f"{why}, but the cache was not short: see H207.", **rest)
-
-
-def _surely_roomy(evidence: Evidence) -> bool:
-    """Whether a pool that needs no guess carries the target: slots of a fixed context, or the engine's own figure."""
-    found, share = evidence.pool(), evidence.share_of_target
-    known = found is not None and found[0].exact and share is not None and bool(evidence.profile.traffic.classes)
-    return known and found is not None and _carried(evidence, evidence.settings, found[0].kv, 1.0) >= (share or 0)
 
 
 # ---------------------------------------------------------------------------------------------------- what is declared
@@ -329,12 +316,13 @@ def k308_pools(evidence: Evidence) -> Iterable[Finding]:
     ruled = Number(name="KV pool", value=ours, unit="tokens", provenance="computed", note=found.kv.rule)
     rest: dict[str, Any] = {"measured": Number.of("KV pool", told, "tokens", "served"), "required": ruled}
     rest["where"] = evidence.where("deployment")
-    why = f"Computed {ours} tokens, served {told} ({off:+.1%})"
+    why = f"Computed {ours} tokens, served {told} ({'-' if off < 0 else '+'}{percent(abs(off))})"
     if abs(off) <= AGREES:
         yield CHECK.finding("K308", "pass", f"{why}: they agree.", **rest)
         return
     why += ", within what engines differ in memory overhead." if inside and not found.exact else "."
-    fix = (evidence.spell("compare {gpu_memory_utilization}, {kv_cache_dtype}, {quantization} and the accelerator"),)
+    fields = [evidence.flag(f) for f in ("gpu_memory_utilization", "kv_cache_dtype", "quantization") if evidence.has(f)]
+    fix = (f"compare {', '.join((*fields, 'the accelerator'))} with what the start-up log says",)
     yield CHECK.finding("K308", "warn", why, severity="low" if inside else "medium", remedies=fix, **rest)
 
 
@@ -346,11 +334,13 @@ def k309_heads(evidence: Evidence) -> Iterable[Finding]:
     heads, devices = min(1 if g.kind == "mla" else g.kv_heads for g in geometry.layers), attention_parallel(settings)
     rest: dict[str, Any] = {"where": evidence.where("deployment.tensor_parallel"), "severity": "low"}
     if devices <= heads:
-        yield CHECK.finding("K309", "pass", f"{devices} devices share {heads} KV heads: none is stored twice.", **rest)
+        share = f"{devices} devices share" if devices > 1 else "1 device holds all"
+        yield CHECK.finding("K309", "pass", f"{share} {count(heads, 'KV head')}: none is stored twice.", **rest)
         return
-    what = "latent cache" if any(g.kind == "mla" for g in geometry.layers) else f"{heads} KV heads"
-    why = f"{devices} devices for one {what}: it is stored {devices // heads} times, and more devices add no room."
-    fix = (evidence.spell("spend devices on {data_parallel} (data-parallel attention) or replicas instead"),)
+    what = "one latent cache" if any(g.kind == "mla" for g in geometry.layers) else count(heads, "KV head")
+    why = f"{devices} devices for {what}: each is stored {devices // heads} times, and more devices add no room."
+    fix = evidence.levers("spend devices on data-parallel attention instead ({data_parallel})")
+    fix = (*fix, "spend devices on replicas instead")
     yield CHECK.finding("K309", "warn", why, remedies=fix, **rest)
 
 
@@ -378,7 +368,7 @@ def _differences(evidence: Evidence, rule: str, found: list[Conflict]) -> Iterat
 CHECK = Check(
     question="K",
     title="KV capacity",
-    answers=("K302 mix", "K306"),
+    answers=("K302 p95", "K306"),
     rules=(
         Rule("K301", "Weights fit", k301_weights),
         Rule("K302", "Target concurrency against the pool", k302_concurrency),

@@ -48,6 +48,7 @@ LEVERS: dict[str, tuple[str, ...]] = {
     ),
 }
 LEVERS |= {"e2e": (*LEVERS["ttft"][:2], *LEVERS["tps"]), "first_answer": ("bound the reasoning", *LEVERS["tps"])}
+NAMES = {"ttft": "TTFT", "first_answer": "first answer", "tps": "TPS", "e2e": "E2E"}
 TRUST = {"measured": "high", "computed": "medium"}
 Metric = Literal["ttft", "first_answer", "tps", "e2e"]
 
@@ -135,7 +136,7 @@ def _device_share(evidence: Evidence) -> tuple[float, Provenance] | str:
         return dominance.predicted_device_share(*evidence.theory, batch, prompt, output), "computed"
     noise = max((found.residual for found in (prefill, decode) if found is not None and found.noisy), default=None)
     scatter = f" whose times scatter less (here by {percent(noise)} around any law)" if noise else ""
-    return f"prefill and decode ladders{scatter}; or, to compute the time, {evidence.lacking}"
+    return f"prefill and decode ladders{scatter}; and for a computed time: {evidence.lacking}"
 
 
 def w103_device_time(evidence: Evidence) -> Iterable[Finding]:
@@ -281,14 +282,14 @@ def _judge(
         return CHECK.skip(rule, f"requests that show {metric}" if samples else "a measured load at the target", **rest)
     floor = metric == "tps"
     judged = judging.judge_ceiling(values, objective.seconds, objective.share, evidence.profile.probe.confidence)
-    name, unit = f"{metric} {objective.percentile}", "tok/s" if floor else "s"
+    name, unit = f"{NAMES[metric]} {objective.percentile}", "tok/s" if floor else "s"
     note = f"worth {judged.effective:.0f} independent ones" if judged.effective < judged.n else ""
     value = judging.inverse(judged.value) if floor else judged.value
     rest["measured"] = Number.measured(name, value, unit, judged.n, note)
     rest["required"] = Number(name=name, value=objective.limit, unit=unit, provenance="declared")
     known, limit = math.isfinite(judged.value.point), quantity(objective.limit, unit)
     seen = f"{quantity(value.point, unit)} against {limit}" if known else f"falls on failed requests (limit {limit})"
-    why = f"{objective.percentile} {seen}: {judged.bad} of "
+    why = f"{NAMES[metric]} {objective.percentile} {seen}: {judged.bad} of "
     why += f"{count(judged.n, 'request')} miss it or fail, {percent(1 - objective.share)} may: {judged.verdict}."
     if judged.on_course:
         rest["remedies"] = judged.how_to_decide(objective.cls, [m.stopped for m in evidence.loads("slo")])

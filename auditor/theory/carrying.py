@@ -11,7 +11,7 @@ from auditor.theory.kv.pool import KvPool, capacity, kv_pool
 from auditor.theory.memory import memory
 from auditor.theory.settings import Settings
 
-__all__ = ["PoolRange", "at_once", "carried", "computed_pool", "known_pool"]
+__all__ = ["Mix", "PoolRange", "at_once", "carried", "computed_pool", "known_pool"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +73,16 @@ def carried(parts: Iterable[tuple[float, float]], shared: float = 0.0) -> float:
     if total <= 0 or any(alone <= 0 for weight, alone in pairs if weight > 0):
         return 0.0
     return max(0.0, 1 - shared) / sum(weight / total / alone for weight, alone in pairs if weight > 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """The requests in flight: `parts` are (share of them, tokens that one holds), `prefixes` the tokens kept once."""
+
+    parts: tuple[tuple[float, float], ...]
+    prefixes: float = 0.0
+
+    def carried(self, geometry: Geometry | None, settings: Settings | None, kv: KvPool) -> float:
+        """How many of them a pool holds at once."""
+        alone = [(weight, at_once(geometry, settings, kv, held)) for weight, held in self.parts]
+        return carried(alone, self.prefixes / max(1, kv.tokens))

@@ -6,7 +6,7 @@ A lever is a sentence with profile fields in braces: "larger steps ({max_num_bat
 import re
 from collections.abc import Container, Iterable, Mapping
 
-__all__ = ["flag", "levers", "spell"]
+__all__ = ["flag", "levers", "name", "spell"]
 
 # What an engine without a flag for the first field sets instead (llama.cpp: slots and their common context).
 _ALSO = {
@@ -38,6 +38,11 @@ _ASIDE = re.compile(r" \((?:without )?\{(\w+)\}\)")
 def flag(flags: Mapping[str, str], field: str) -> str | None:
     """The engine's flag for a profile field, by field; None where it has none."""
     return next((flags[name] for name in (field, *_ALSO.get(field, ())) if name in flags), None)
+
+
+def name(flags: Mapping[str, str], field: str) -> str | None:
+    """What a lever on this field is called: the engine's flag, or plain words for an unknown engine; None without."""
+    return flag(flags, field) if flags else _PLAIN.get(field, field)
 
 
 def spell(flags: Mapping[str, str], text: str) -> str:

@@ -47,3 +47,8 @@ class Settings:
     full_swa_cache: bool = False
     swa_full_tokens_ratio: float = 0.8
     captured_batch: int | None = None
+
+    @property
+    def pins_pool(self) -> bool:
+        """Whether a flag fixes the KV pool outright, whatever memory there is."""
+        return bool(self.kv_pool_bytes or self.kv_pool_tokens) or self.engine == "llamacpp"

@@ -256,7 +256,7 @@ def test_a_decode_ladder_that_cannot_tell_the_cache_says_so():
     finding = of("H202", "decode", evidence)
     assert finding.missing == (
         "decode measured, not identifiable from this ladder: the KV cache costs too little of a step in it; "
-        "or, to predict it, no accelerator is declared"
+        "and for a prediction: no accelerator is declared"
     )
 
 

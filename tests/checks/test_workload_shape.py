@@ -329,11 +329,11 @@ def test_the_sentence_tells_figure_and_limit():
     slo = Slo(ttft={"p95": 1.0}, tps={"p05": 50.0})
     good = measured(spaced(200, 0, {"ttft": 0.5, "tpot": 0.01}, {}), slo)
     assert only("W110", good).why == (
-        "p95 500 ms against 1 s: 0 of 200 requests miss it or fail, 5 % may: few enough to be sure."
+        "TTFT p95 500 ms against 1 s: 0 of 200 requests miss it or fail, 5 % may: few enough to be sure."
     )
-    assert only("W111", good).why.startswith("p05 100 tok/s against 50 tok/s: 0 of 200")
+    assert only("W111", good).why.startswith("TPS p05 100 tok/s against 50 tok/s: 0 of 200")
     failed = measured(spaced(200, 100, {"ttft": 0.5}, {"error": "timeout", "ttft": None}), slo)
-    assert only("W110", failed).why.startswith("p95 falls on failed requests (limit 1 s): 100 of 200")
+    assert only("W110", failed).why.startswith("TTFT p95 falls on failed requests (limit 1 s): 100 of 200")
 
 
 def test_too_few_requests_are_no_reason_to_tune():

@@ -1,0 +1,76 @@
+"""What the requests in flight hold of the KV cache, and what a replica carries of them: from evidence, for checks."""
+
+from collections.abc import Iterator
+
+from auditor.evidence import Evidence, Number, Provenance, Status
+from auditor.profile import TrafficClass
+from auditor.theory import shape
+from auditor.theory.carrying import Mix, PoolRange
+from auditor.theory.kv.cells import KvPool
+from auditor.theory.room import ways
+
+__all__ = ["batch_limits", "carried", "carries", "mix", "surely_roomy", "ways_to_carry"]
+
+SHARE_PREFIXES = ("vllm", "sglang")  # engines that keep a shared prefix once
+
+
+def mix(evidence: Evidence, quantile: float | None) -> Mix:
+    """The requests in flight at the target, each class holding its part of them, at a quantile of their lengths.
+
+    None is the mean over their lives. Classes weigh by how long their requests stay (Little's law).
+    """
+    cached = evidence.served is None or evidence.served.prefix_caching is not False
+    once, parts, prefixes = cached and evidence.engine in SHARE_PREFIXES, [], 0
+    for c in evidence.profile.traffic.classes:
+        held = c.held(quantile, prefix_once=once)
+        parts.append((c.share * _stay(evidence, c), min(held, evidence.context or held)))
+        prefixes += c.shared_prefix.tokens * c.shared_prefix.distinct if once and c.shared_prefix else 0
+    return Mix(tuple(parts), prefixes)
+
+
+def _stay(evidence: Evidence, cls: TrafficClass) -> float:
+    """How long a request of a class stays: measured, else in proportion to its reply's tokens."""
+    times = [s.e2e for s in evidence.requests(cls=cls.name) if s.good and s.e2e is not None]
+    return sum(times) / len(times) if times else max(1.0, shape.mean(cls.output_tokens.curve))
+
+
+def carried(evidence: Evidence, kv: KvPool, quantile: float | None) -> float:
+    """Requests in flight that a replica with this pool carries."""
+    return mix(evidence, quantile).carried(evidence.geometry, evidence.settings, kv)
+
+
+def carries(
+    evidence: Evidence, pool: PoolRange, source: Provenance, target: int, quantile: float | None
+) -> tuple[Number, Status]:
+    """Requests at once at these lengths, and whether that is the target: inconclusive within the pool's band."""
+    at, low, high = (carried(evidence, kv, quantile) for kv in (pool.kv, pool.low, pool.high))
+    status: Status = "pass" if low >= target else "fail" if high < target else "inconclusive"
+    band = (None, None) if pool.exact else (low, high)
+    return Number(
+        name="requests at once", value=at, unit="requests", provenance=source, low=band[0], high=band[1]
+    ), status
+
+
+def ways_to_carry(evidence: Evidence, kv: KvPool, target: int) -> Iterator[str]:
+    """Levers for capacity, with the figure that they would give."""
+    theory = evidence.geometry, evidence.settings, evidence.device
+    return ways(*theory, kv, mix(evidence, 0.95), target, evidence.target or target, evidence.flags)
+
+
+def surely_roomy(evidence: Evidence) -> bool:
+    """Whether a pool that needs no guess carries the target: slots of a fixed context, or the engine's own figure."""
+    found, share = evidence.pool(), evidence.share_of_target
+    if found is None or not found[0].exact or share is None or not evidence.profile.traffic.classes:
+        return False
+    return carried(evidence, found[0].kv, 1.0) >= share
+
+
+def batch_limits(evidence: Evidence) -> Iterator[tuple[int, str, Provenance]]:
+    """What bounds the requests that one replica runs at once: (requests, field, where it comes from)."""
+    settings, engine = evidence.settings, evidence.engine
+    for field in ("max_num_seqs", "slots", *(("max_num_batched_tokens",) if engine == "vllm" else ())):
+        told = getattr(evidence.served, field, None)
+        value = told or getattr(settings, field, None)
+        if value:  # vLLM counts them for each data-parallel rank, SGLang in all
+            ranks = settings.data_parallel if settings and engine == "vllm" else 1
+            yield value * ranks, field, "served" if told else "declared"
