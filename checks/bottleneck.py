@@ -318,8 +318,8 @@ def _interrupted(
         why += ", with room in the cache and no longer than prompts of other users take: these run in between."
         fix = evidence.levers("shorter prompt chunks a step ({max_num_batched_tokens})")
         return CHECK.finding("H207", "warn", why, remedies=(*fix, "prefill served apart from decode"), **rest)
-    why += f", {percent(longer.stalls)} for longer than other users' prompts explain ({quantity(explained, 's')}): "
-    why += "the cause is not to be seen from here."
+    which = "which is" if explained < longer.limit else f"{percent(longer.stalls)} for"
+    why += f", {which} longer than other users' prompts explain ({quantity(explained, 's')}): the cause is not visible."
     fix = (
         "look for other tenants of the device or its CPUs, throttling by heat, power or a CPU quota",
         "probe from beside the engine: if the gaps stay, the network is not their cause",
@@ -393,7 +393,7 @@ CHECK = Check(
         Rule("H204", "Cold start", h204_cold_start),
         Rule("H205", "Kernel capture", h205_capture),
         Rule("H206", "Attention backend", h206_backend),
-        Rule("H207", "Interference of prompts", h207_interference),
+        Rule("H207", "Pauses in the stream", h207_interference),
         Rule("H208", "Declared inputs", h208_inputs),
         Rule("H209", "Hardware known", h209_hardware),
     ),
