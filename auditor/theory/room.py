@@ -98,7 +98,7 @@ def ways(  # noqa: PLR0917 (the three parts of theory, pool, mix and target, and
     if settings is not None:
         yield from _at_the_right_size((geometry, settings, device), kv, mix, target, flags)
     if settings is not None and device is not None:
-        yield from _wider(geometry, settings, device, mix, target, flags)
+        yield from _wider((geometry, settings, device), kv, mix, target, flags)
     fits = math.floor(mix.carried(geometry, settings, kv))
     if fits >= 1:
         carry = count(math.ceil(total / fits), "such replica")
@@ -119,15 +119,24 @@ def _at_the_right_size(
         yield f"{slots}{flag} {lever.value} {pool}"
 
 
-def _wider(  # noqa: PLR0917 (geometry, settings, device come first everywhere)
-    geometry: Geometry | None, settings: Settings, device: Device, mix: Mix, target: int, flags: Mapping[str, str]
+def _wider(
+    theory: tuple[Geometry | None, Settings, Device], kv: KvPool, mix: Mix, target: int, flags: Mapping[str, str]
 ) -> Iterator[str]:
-    """The levers that carry 5 % more requests or better."""
+    """The levers that carry 5 % more requests or better: the pool grows as the computed one would."""
+    geometry, settings, device = theory
     now = computed_pool(geometry, settings, device)
-    for lever in alternatives(settings, device) if now is not None else ():
+    for lever in alternatives(settings, device) if now is not None and now.kv.tokens > 0 else ():
         then, flag = computed_pool(geometry, lever.settings, device), name(flags, lever.field)
         if now is not None and then is not None and flag is not None:
-            requests = mix.carried(geometry, lever.settings, then.kv)
-            if requests > 1.05 * mix.carried(geometry, settings, now.kv):
+            pool = _grown(kv, then.kv.tokens / now.kv.tokens)
+            requests = mix.carried(geometry, lever.settings, pool)
+            if requests > 1.05 * mix.carried(geometry, settings, kv):
                 gain = f"{requests:.0f} requests at p95 ({requests / target:.2g}x the target)"
-                yield f"{flag} {lever.value} makes a pool of {then.kv.tokens} tokens, {gain}"
+                yield f"{flag} {lever.value} makes a pool of {pool.tokens} tokens, {gain}"
+
+
+def _grown(kv: KvPool, factor: float) -> KvPool:
+    """The pool times a factor, in whole blocks."""
+    block = kv.block_size or 1
+    tokens = math.floor(kv.tokens * factor) // block * block
+    return replace(kv, tokens=tokens, blocks=None if kv.blocks is None else math.floor(kv.blocks * factor))

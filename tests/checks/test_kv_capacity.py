@@ -118,10 +118,10 @@ def test_the_served_pool_decides_at_p95(blocks, status):
 
 
 def test_a_pool_that_fails_says_what_would_carry_the_target():
-    """7,900 blocks carry 63 of 64; two replicas do; fp8 KV doubles what 72.9 - 15.0 - 0.8 GiB hold."""
+    """7,900 blocks, 126,400 tokens, carry 63 of 64; two replicas do; fp8 KV doubles the pool: 252,800."""
     text = " ".join(p95(pool(7900)).remedies)
     assert "2 such replicas carry the target; one carries 63" in text
-    assert "--kv-cache-dtype fp8 makes a pool of 936" in text
+    assert "--kv-cache-dtype fp8 makes a pool of 252800 tokens, 126 requests at p95 (2x the target)" in text
 
 
 def test_replicas_share_the_target():
