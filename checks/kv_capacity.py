@@ -334,8 +334,8 @@ def k309_heads(evidence: Evidence) -> Iterable[Finding]:
     heads, devices = min(1 if g.kind == "mla" else g.kv_heads for g in geometry.layers), attention_parallel(settings)
     rest: dict[str, Any] = {"where": evidence.where("deployment.tensor_parallel"), "severity": "low"}
     if devices <= heads:
-        share = f"{devices} devices share" if devices > 1 else "1 device holds all"
-        yield CHECK.finding("K309", "pass", f"{share} {count(heads, 'KV head')}: none is stored twice.", **rest)
+        share = f"{devices} devices share {count(heads, 'KV head')}" if devices > 1 else "One device holds all KV heads"
+        yield CHECK.finding("K309", "pass", f"{share}: none is stored twice.", **rest)
         return
     what = "one latent cache" if any(g.kind == "mla" for g in geometry.layers) else count(heads, "KV head")
     why = f"{devices} devices for {what}: each is stored {devices // heads} times, and more devices add no room."

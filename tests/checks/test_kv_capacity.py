@@ -597,6 +597,7 @@ def test_more_devices_than_kv_heads_store_them_twice(tensor, status):
     evidence = replace(make_evidence(), settings=make_settings(tensor_parallel=tensor, devices=tensor))
     finding = only("K309", evidence)
     assert finding.status == status
+    assert only("K309", make_evidence()).why == "One device holds all KV heads: none is stored twice."
     if status == "warn":
         assert "stored 2 times" in finding.why
 
