@@ -19,7 +19,8 @@ __all__ = ["Demand", "Pace", "concurrency", "demands", "make_plan", "stop_rule",
 PREFILL_LENGTHS = (32, 256, 1024, 4096, 16384, 65536)
 PREFILL_REPEATS = 5
 DECODE_TOKENS = 48
-MISSES_PLANNED = 2  # requests over an SLO that the planned n still lets pass
+MISSES_PLANNED = (2, 10)  # requests over an SLO that the planned n still lets pass: at least, and where cheap
+CHEAP = 0.25  # of the budget's requests: what an SLO may take to bear more misses than the fewest
 STEADY_TURNOVERS = 5  # completions per slot that a steady window needs
 SLO_SHARE = 0.75  # of the budget, at most; the rest is for the ladders
 SLO_OF = {
@@ -111,25 +112,35 @@ def concurrency(profile: Profile, pace: Pace | None = None) -> int:
 
 def demands(profile: Profile) -> tuple[Demand, ...]:
     """What every SLO of the profile needs to be decided at the profile's confidence."""
+    shares = {c.name: c.share for c in profile.traffic.classes}
     found: list[Demand] = []
     for cls, slo in ((None, profile.slo), *profile.slo.classes.items()):
-        found.extend(_demands_of(slo, cls, profile.probe.confidence))
+        room = CHEAP * profile.probe.budget.requests * shares.get(cls or "", 1.0)
+        for rule, quantile in _quantiles(slo):
+            least, wanted = _sizes(quantile, profile.probe.confidence, room)
+            found.append(Demand(rule, cls, quantile, least, wanted))
     return tuple(found)
 
 
-def _demands_of(slo: Slo, cls: str | None, confidence: float) -> Iterator[Demand]:
+def _quantiles(slo: Slo) -> Iterator[tuple[str, float]]:
+    """Each deciding rule of an SLO with the share of requests that must meet it."""
     ceilings = (("W110", slo.ttft), ("W112", slo.e2e), ("W114", slo.first_answer))
     for rule, limits in ceilings:
-        for name in limits or {}:
-            yield _demand(rule, cls, _share(name), confidence)
-    for name in slo.tps or {}:
-        yield _demand("W111", cls, 1 - _share(name), confidence)
+        yield from ((rule, _share(name)) for name in limits or {})
+    yield from (("W111", 1 - _share(name)) for name in slo.tps or {})
     if slo.error_rate:
-        yield _demand("W113", cls, 1 - slo.error_rate, confidence)
+        yield "W113", 1 - slo.error_rate
 
 
-def _demand(rule: str, cls: str | None, quantile: float, confidence: float) -> Demand:
-    return Demand(rule, cls, quantile, needed(quantile, confidence), needed(quantile, confidence, bad=MISSES_PLANNED))
+def _sizes(quantile: float, confidence: float, room: float) -> tuple[int, int]:
+    """The fewest requests that can pass, and how many to send: enough to bear a few misses, more where `room` allows.
+
+    The more misses an n bears, the less often a service that meets its SLO with a small margin ends inconclusive.
+    """
+    fewest, most = MISSES_PLANNED
+    sizes = (needed(quantile, confidence, bad=misses) for misses in range(most, fewest, -1))
+    wanted = next((size for size in sizes if size <= room), needed(quantile, confidence, bad=fewest))
+    return needed(quantile, confidence), wanted
 
 
 def _share(percentile: str) -> float:
