@@ -54,6 +54,9 @@ def k301_weights(evidence: Evidence) -> Iterable[Finding]:
     if evidence.served_pool:
         yield CHECK.finding("K301", "pass", "The engine serves with a KV pool, so its weights fit.", **rest)
         return
+    if any(s.good for s in evidence.requests()):
+        yield CHECK.finding("K301", "pass", "The engine answers requests, so its weights fit.", **rest)
+        return
     if evidence.theory is None:
         yield CHECK.skip("K301", evidence.lacking or "", **rest)
         return

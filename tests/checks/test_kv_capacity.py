@@ -75,6 +75,14 @@ def test_an_engine_that_serves_a_pool_has_room_for_its_weights():
     assert only("K301", make_evidence()).status == "pass"
 
 
+def test_an_engine_that_answers_has_its_weights_loaded_whatever_it_tells():
+    """llama.cpp tells no pool, and nobody declared the hardware."""
+    silent = replace(under_load(), served=make_served(kv_tokens=None, kv_blocks=None), device=None)
+    assert only("K301", silent).status == "pass"
+    dead = replace(silent, measurements=())
+    assert only("K301", dead).status == "skip"
+
+
 def test_weights_that_fit_leave_room_for_the_cache():
     """0.92 x 79.2 GiB = 72.9 GiB; 8.03e9 parameters at 2 bytes are 15.0 GiB."""
     finding = only("K301", computed())
