@@ -138,6 +138,12 @@ class Sample:
         return 1 / tpot if tpot else None
 
     @property
+    def tokens_an_event(self) -> float | None:
+        """Tokens that each event after the first carried, one at least; None without two events."""
+        rest = (self.output_tokens or 0) - self.first_tokens
+        return max(1.0, rest / (len(self.arrivals) - 1)) if len(self.arrivals) > 1 else None
+
+    @property
     def largest_gap(self) -> float | None:
         """The longest wait between two consecutive events, seconds."""
         return max((b - a for a, b in zip(self.arrivals, self.arrivals[1:], strict=False)), default=None)
@@ -304,18 +310,9 @@ class Measurement:
     @property
     def step(self) -> float | None:
         """Seconds per decode step while all of the load's streams decode together; None where they never do."""
-        good = [s for s in self.judged if s.good and len(s.arrivals) > 1 and s.output_tokens]
-        if len(good) < len(self.judged):
-            return None
-        return common_step(
-            [
-                (
-                    tuple(s.start + at for at in s.arrivals),
-                    max(1.0, ((s.output_tokens or 0) - s.first_tokens) / (len(s.arrivals) - 1)),
-                )
-                for s in good
-            ]
-        )
+        each = [(s, s.tokens_an_event) for s in self.judged if s.good and s.output_tokens]
+        streams = [(tuple(s.start + at for at in s.arrivals), size) for s, size in each if size is not None]
+        return common_step(streams) if len(streams) == len(self.judged) else None
 
 
 def accepted_length(measurements: Iterable[Measurement]) -> float | None:

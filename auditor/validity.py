@@ -2,12 +2,13 @@
 
 Each rule names the outcomes that it could have faked (`voids`: "W110:pass", "K305:fail") and voids only those. What
 makes a service look better than it is voids passes; what makes it look worse voids failures. A rule never hides a
-failure that is real all the same: a queue that grows under a healthy client, a stream buffered on the users' own path.
+failure that is real all the same: a queue that grows under a healthy client, a stream buffered on the users' own path,
+an SLO that is missed even if each doubtful request is judged in the service's favour (`slo.outcomes`).
 
 | rule | what could have gone wrong | voids |
 |---|---|---|
 | T501 | prompts came from a cache | passes |
-| T502 | replies were shorter than asked | passes |
+| T502 | replies or prompts were not as long as asked | passes; failures where prompts were longer |
 | T503 | the concurrency was not reached | passes |
 | T504 | the client was the bottleneck | failures of latency |
 | T505 | a rate limit in front of the engine | failures of latency and errors, passes of KV |
@@ -20,13 +21,17 @@ failure that is real all the same: a queue that grows under a healthy client, a 
 | T512 | stopped early, or beyond the budget | passes |
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
+from auditor import slo
 from auditor.evidence import Check, Evidence, Finding, Number, Rule
-from auditor.measurement import Measurement, Sample
+from auditor.measurement import Measurement
 from auditor.theory import judging
 from auditor.theory.physics import beaten
 from auditor.theory.statistics import effective_size, median
@@ -43,7 +48,7 @@ BUSY = 0.9  # of one core
 TURNOVERS = 5  # completions a slot before a load counts as steady
 COARSE = 10  # tokens an event
 
-LATENCY = ("W110", "W111", "W112", "W114")
+LATENCY = tuple(slo.LATENCY)
 NEEDED_BY = {  # what each purpose is called, and the rules that look at it
     "cold": ("the first request kept apart", ("H204",)),
     "slo": ("the load at the target", (*LATENCY, "W102", "W113", "W120", "K304", "K305", "K306", "K307", "H207")),
@@ -92,34 +97,34 @@ def t501_cached(evidence: Evidence) -> Iterable[Finding]:
             continue
         rest["measured"] = Number.of("prompt tokens cached, undeclared", share, "share", "measured", len(m.samples))
         if share <= CACHED:
-            yield _fine(
-                "T501",
-                f"{percent(share)} of the prompt tokens came from a cache that the profile does not declare.",
-                **rest,
-            )
+            yield _fine("T501", f"{percent(share)} of the prompt tokens came from an undeclared cache.", **rest)
             continue
-        why = (
-            f"{percent(share)} of the prompt tokens came from a cache: real prompts, all different, would take longer."
-        )
+        why = f"{percent(share)} of the prompt tokens came from a cache: real prompts would take longer."
         fix = ("declare shared_prefix where the traffic has one, or measure with caches cleared",)
         yield _doubt("T501", why, _voids(LOADED, "pass"), "a load whose prompts no cache holds", remedies=fix, **rest)
 
 
-def t502_short(evidence: Evidence) -> Iterable[Finding]:
+def t502_lengths(evidence: Evidence) -> Iterable[Finding]:
     for m, rest in _loads(evidence):
-        told = [s for s in m.judged if s.good and s.output_tokens is not None]
-        if not told:
+        good = [s for s in m.judged if s.good]
+        replies = judging.got((s.output_tokens, s.asked_output_tokens) for s in good)
+        prompts = judging.got((s.prompt_tokens, s.asked_prompt_tokens) for s in good)
+        if replies is None:
             yield FAMILY.skip("T502", "good replies with their token counts", **rest)
             continue
-        got, asked = sum(s.output_tokens or 0 for s in told), sum(s.asked_output_tokens for s in told)
-        share = got / max(1, asked)
-        rest["measured"] = Number.of("output tokens got of those asked", share, "share", "measured", len(told))
-        if share >= SHORT:
-            yield _fine("T502", f"Replies had {percent(share)} of the tokens asked for.", **rest)
-            continue
-        why = f"Replies had {got} of {asked} tokens: shorter replies hold less cache for less time and end sooner."
-        fix = ("let the engine honour min_tokens or ignore_eos for the probe, or shorten output_tokens to the truth",)
-        yield _doubt("T502", why, _voids(LOADED, "pass"), "replies of the declared length", remedies=fix, **rest)
+        rest["measured"] = Number.of("output tokens got of those asked", replies, "share", "measured", len(good))
+        rest["numbers"] = (Number.of("prompt tokens counted of those asked", prompts, "share", "measured"),)
+        if replies < SHORT:
+            why = f"Replies had {percent(replies)} of the tokens asked for: they hold less cache for less time."
+            fix = ("let the engine honour min_tokens or ignore_eos for the probe, or declare shorter output_tokens",)
+            yield _doubt("T502", why, _voids(LOADED, "pass"), "replies of the declared length", remedies=fix, **rest)
+        elif prompts is not None and not SHORT <= prompts <= 1 / SHORT:
+            why = f"Prompts had {percent(prompts)} of the tokens that the profile declares: users send others."
+            fix = ("look at what changes prompts on the way, and at the texts of traffic.prompts",)
+            voids = _voids(LOADED, "pass" if prompts < SHORT else "fail")
+            yield _doubt("T502", why, voids, "prompts of the declared length", remedies=fix, **rest)
+        else:
+            yield _fine("T502", f"Replies had {percent(replies)} of the tokens asked for.", **rest)
 
 
 def t503_concurrency(evidence: Evidence) -> Iterable[Finding]:
@@ -133,9 +138,7 @@ def t503_concurrency(evidence: Evidence) -> Iterable[Finding]:
         if peak >= REACHED * asked and part >= MOSTLY:
             yield _fine("T503", f"{count(peak, 'request')} in flight, {asked} asked.", **rest)
             continue
-        why = (
-            f"At most {peak} of {count(asked, 'request')} were in flight, {percent(part)} of the time near the target."
-        )
+        why = f"At most {peak} of {count(asked, 'request')} were in flight, {percent(part)} of the time near that."
         fix = ("raise probe.budget, or lift what limits connections on the way (proxy, ulimit)",)
         yield _doubt("T503", why, _voids(LOADED, "pass"), "a load at the declared concurrency", remedies=fix, **rest)
 
@@ -155,15 +158,15 @@ def t506_physics(evidence: Evidence) -> Iterable[Finding]:
         rest: dict[str, Any] = {"subject": b.phase, "where": evidence.where("deployment")}
         rest["measured"] = Number.of(b.what, b.seconds, "s", "measured")
         rest["required"] = Number.of("physical limit", b.limit, "s", "computed")
-        why = f"{b.what.capitalize()} took {quantity(b.seconds, 's')}, and the declared hardware needs "
-        why += f"{quantity(b.limit, 's')} at least."
+        needs = f"the declared hardware needs {quantity(b.limit, 's')} at least"
+        why = f"{b.what.capitalize()} took {quantity(b.seconds, 's')}, and {needs}."
         if theory[2].confidence == "C":
             yield FAMILY.finding("T506", "warn", f"{why} Its figures are provisional.", **rest)
             continue
         rules = ("W110", "W112", "W114", "H202", "H203") if b.phase == "prefill" else ("W111", "W112", "H202", "H203")
         yield _doubt("T506", why, _voids(rules, "pass"), "inputs that the measurement does not contradict", **rest)
+    known = "" if accepted is not None else " (decode left out: speculation of unknown yield)"
     if not found:
-        known = "" if accepted is not None else " (decode left out: speculation of unknown yield)"
         yield _fine("T506", f"Nothing was faster than the declared hardware allows{known}.")
 
 
@@ -171,16 +174,13 @@ def t507_buffered(evidence: Evidence) -> Iterable[Finding]:
     for m, rest in _loads(evidence):
         seen = [s.buffered for s in m.judged if s.buffered is not None]
         refused = sum(s.error == "not_streamed" for s in m.judged)
-        sizes = [_tokens_an_event(s) for s in m.judged if s.good and len(s.arrivals) > 1]
+        sizes = [s.tokens_an_event for s in m.judged if s.good and s.tokens_an_event is not None]
         rest["numbers"] = (Number.of("replies at once", sum(seen), "requests", "measured", len(seen)),)
         if refused or (seen and sum(seen) > len(seen) / 2):
-            why = f"{refused or sum(seen)} of {len(m.judged)} replies came all at once: gaps and TPS cannot be "
-            why += "seen on this path."
-            rules = ("W111", "K307", "H207", "H203")
+            why = f"{refused or sum(seen)} of {len(m.judged)} replies came all at once: this path hides gaps and TPS."
+            voids = _voids(("W111", "K307", "H207", "H203"), "pass")
             fix = ("probe the path without the buffering proxy too, to see what the engine does",)
-            yield _doubt(
-                "T507", why, _voids(rules, "pass"), "a stream that arrives as it is made", remedies=fix, **rest
-            )
+            yield _doubt("T507", why, voids, "a stream that arrives as it is made", remedies=fix, **rest)
         elif sizes and median(sizes) >= COARSE:
             why = f"An event carries {median(sizes):.0f} tokens: first tokens and gaps are seen that coarsely."
             yield FAMILY.finding("T507", "warn", why, **rest)
@@ -188,10 +188,6 @@ def t507_buffered(evidence: Evidence) -> Iterable[Finding]:
             yield _fine("T507", "Tokens arrive as they are made.", **rest)
         else:
             yield FAMILY.skip("T507", "replies of ten tokens or more", **rest)
-
-
-def _tokens_an_event(sample: Sample) -> float:
-    return max(1, (sample.output_tokens or 1) - sample.first_tokens) / (len(sample.arrivals) - 1)
 
 
 def t511_speculation(evidence: Evidence) -> Iterable[Finding]:
@@ -224,9 +220,11 @@ def t504_client(evidence: Evidence) -> Iterable[Finding]:
         if (lag or 0.0) <= allowed and (cpu or 0.0) <= BUSY:
             yield _fine("T504", "The client kept up.", **rest)
             continue
-        why = f"The client itself lagged {quantity(lag or 0.0, 's')} and used {percent(cpu or 0.0)} of a core: part of "
-        why += "the measured time is its own."
-        voids = _voids((*LATENCY, "W120", "K305", "K307"), "fail")
+        seen = (f"lagged {quantity(lag, 's')}" if lag else "", f"used {percent(cpu)} of a core" if cpu else "")
+        why = f"The client itself {' and '.join(filter(None, seen))}: part of the measured time is its own."
+        doubtful = slo.doubtful(evidence, partial(slo.later, lag=m.client.loop_lag_max))
+        felt = ("K307",) if m.gauge("waiting") else ("K305", "K307")  # a queue that the server counts is no lag
+        voids = _voids((*doubtful, "W120", *felt), "fail")
         fix = ("run the audit from a machine with a free core, near the service",)
         yield _doubt("T504", why, voids, "a client with a free core", remedies=fix, **rest)
 
@@ -243,7 +241,9 @@ def t505_rate_limit(evidence: Evidence) -> Iterable[Finding]:
         said = next((f" ({s.detail})" for s in limited if s.detail), "")
         why = f"A gateway's quota refused {len(limited)} of {len(m.judged)} requests{wait}{said}; no engine saw them."
         rest["measured"] = Number.of("refused by quota", len(limited), "requests", "measured", len(m.judged))
-        voids = (*_voids((*LATENCY, "W113", "W120"), "fail"), *_voids(("K304", "K305", "K306", "K307"), "pass"))
+        doubtful = slo.doubtful(evidence, lambda _: slo.instead(None, attrgetter("rate_limited")))
+        errors = ("W113",) if "fail" not in slo.error_outcomes(evidence, attrgetter("rate_limited")) else ()
+        voids = _voids((*doubtful, *errors, "W120"), "fail") + _voids(("K304", "K305", "K306", "K307"), "pass")
         fix = ("lift the quota of the probe's key, or set probe.budget and the target within it",)
         yield _doubt("T505", why, voids, "a key without a quota", remedies=fix, **rest)
 
@@ -285,10 +285,8 @@ def _alone(m: Measurement, counted: bool, most: float, rest: dict[str, Any]) -> 
 
 def t509_steady(evidence: Evidence) -> Iterable[Finding]:
     for m, rest in _loads(evidence):
-        if len(m.first_waits) < 3:
-            yield FAMILY.skip("T509", "requests with a first token", **rest)
-            continue
-        yield _steady(m, evidence.profile.probe.confidence, rest)
+        few = FAMILY.skip("T509", "requests with a first token", **rest)
+        yield few if len(m.first_waits) < 3 else _steady(m, evidence.profile.probe.confidence, rest)
 
 
 def _steady(m: Measurement, confidence: float, rest: dict[str, Any]) -> Finding:
@@ -329,7 +327,11 @@ def t510_estimated(evidence: Evidence) -> Iterable[Finding]:
             continue
         why = f"{guessed} replies came without usage: their tokens are counted from events, which may carry several."
         rest["measured"] = Number.of("replies without usage", guessed, "requests", "measured", len(m.judged))
-        voids = (*_voids(("W111",), "pass"), *_voids(("W111",), "fail"))
+        slowest, fastest = (
+            list(slo.outcomes(evidence, "W111", slo.instead(x, attrgetter("estimated")))) for x in (math.inf, 0.0)
+        )
+        voids = _voids(("W111",), "pass") if any(o != "pass" for o in slowest) else ()
+        voids += _voids(("W111",), "fail") if "fail" not in fastest else ()
         fix = ("let the endpoint honour stream_options.include_usage",)
         yield _doubt("T510", why, voids, "usage in the replies", remedies=fix, **rest)
 
@@ -383,7 +385,7 @@ FAMILY = Check(
     title="Measurement validity",
     rules=(
         Rule("T501", "Cached prompts", t501_cached),
-        Rule("T502", "Short replies", t502_short),
+        Rule("T502", "Lengths as asked", t502_lengths),
         Rule("T503", "Concurrency reached", t503_concurrency),
         Rule("T504", "Client as the bottleneck", t504_client),
         Rule("T505", "Rate limit", t505_rate_limit),

@@ -17,9 +17,10 @@ the two a user waits for says which SLO matters; which of the two the device wor
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
+from auditor import slo
 from auditor.evidence import Check, Evidence, Finding, Number, Provenance, Rule
 from auditor.measurement import Sample
 from auditor.profile import Objective, TrafficClass
@@ -240,38 +241,33 @@ def w106_tail(evidence: Evidence) -> Iterable[Finding]:
 
 
 def w110_ttft(evidence: Evidence) -> Iterable[Finding]:
-    return _latency(evidence, "W110", "ttft", lambda s: s.ttft)
+    return _latency(evidence, "W110", "ttft")
 
 
 def w111_tps(evidence: Evidence) -> Iterable[Finding]:
     """Judged on the time per token, whose ceiling is 1 / the floor; failed requests are infinitely slow."""
-    return _latency(evidence, "W111", "tps", lambda s: s.tpot)
+    return _latency(evidence, "W111", "tps")
 
 
 def w112_e2e(evidence: Evidence) -> Iterable[Finding]:
-    return _latency(evidence, "W112", "e2e", lambda s: s.e2e)
+    return _latency(evidence, "W112", "e2e")
 
 
 def w114_first_answer(evidence: Evidence) -> Iterable[Finding]:
-    return _latency(evidence, "W114", "first_answer", lambda s: s.first_answer)
+    return _latency(evidence, "W114", "first_answer")
 
 
-def _latency(
-    evidence: Evidence, rule: str, metric: Metric, read: Callable[[Sample], float | None]
-) -> Iterator[Finding]:
+def _latency(evidence: Evidence, rule: str, metric: Metric) -> Iterator[Finding]:
     objectives = evidence.profile.objectives(metric)
     if not objectives:
         yield CHECK.skip(rule, f"slo.{metric}, which the profile does not declare")
     for objective in objectives:
-        samples = evidence.requests(cls=objective.cls)
-        seen = [math.inf if not s.good else read(s) for s in samples]
-        yield _judge(evidence, rule, objective, samples, [v for v in seen if v is not None])
+        yield _judge(evidence, rule, objective, slo.readings(evidence, objective))
 
 
-def _judge(
-    evidence: Evidence, rule: str, objective: Objective, samples: tuple[Sample, ...], values: list[float]
-) -> Finding:
+def _judge(evidence: Evidence, rule: str, objective: Objective, read: list[tuple[Sample, float]]) -> Finding:
     metric, where = objective.metric, evidence.where(objective.path)
+    samples, values = evidence.requests(cls=objective.cls), [seconds for _, seconds in read]
     rest: dict[str, Any] = {"subject": objective.subject, "deciding": True, "where": where, "severity": "high"}
     buffered = [s.buffered for s in samples if s.buffered is not None]
     if metric in ("ttft", "tps") and sum(buffered) > len(buffered) / 2:
@@ -291,6 +287,7 @@ def _judge(
     seen = f"{quantity(value.point, unit)} against {limit}" if known else f"falls on failed requests (limit {limit})"
     why = f"{NAMES[metric]} {objective.percentile} {seen}: {judged.bad} of "
     why += f"{count(judged.n, 'request')} miss it or fail, {percent(1 - objective.share)} may: {judged.verdict}."
+    why += slo.unseen(read)
     if judged.on_course:
         rest["remedies"] = judged.how_to_decide(objective.cls, [m.stopped for m in evidence.loads("slo")])
     elif judged.status != "pass":

@@ -27,6 +27,7 @@ __all__ = [
     "Judged",
     "common_step",
     "fits",
+    "got",
     "growth",
     "held_below",
     "in_flight",
@@ -330,6 +331,12 @@ def leading(times: Mapping[str, float]) -> str:
     if not ordered or ordered[0][1] <= 0:
         return "unknown"
     return ordered[0][0] if len(ordered) == 1 or ordered[0][1] >= DOMINANT * ordered[1][1] else "mixed"
+
+
+def got(pairs: Iterable[tuple[int | None, int]]) -> float | None:
+    """The share of what was asked that came, over (got, asked); what was not counted is left out, None without any."""
+    known = [(came, asked) for came, asked in pairs if came is not None]
+    return sum(came for came, _ in known) / max(1, sum(asked for _, asked in known)) if known else None
 
 
 def fits(pool_tokens: int, length: float, block_size: int | None = None) -> float:

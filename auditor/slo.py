@@ -1,0 +1,90 @@
+"""What each request shows of an SLO's metric, failed ones included, and which outcomes stand whatever is in doubt."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Literal
+
+from auditor.evidence import Evidence
+from auditor.measurement import Sample
+from auditor.profile import Objective
+from auditor.theory.judging import judge_ceiling, judge_share
+from auditor.theory.statistics import Outcome
+
+__all__ = ["LATENCY", "doubtful", "error_outcomes", "instead", "later", "outcomes", "readings", "unseen"]
+
+Metric = Literal["ttft", "tps", "e2e", "first_answer"]
+LATENCY: Mapping[str, Metric] = {"W110": "ttft", "W111": "tps", "W112": "e2e", "W114": "first_answer"}
+_TICK = 0.05  # seconds between two readings of the client's lag: what it may have missed
+
+Favour = Callable[[Sample, float], float | None]
+
+
+def readings(evidence: Evidence, objective: Objective) -> list[tuple[Sample, float]]:
+    """Each request with its seconds by an SLO's metric, in start order; those that do not show it are left out.
+
+    A failed request is infinitely slow. So is, for TPS, a reply that came all at once: its user saw no token before the
+    end. So is one that the probe's own end cut off after the limit had passed: all requests that started so long before
+    the end are known, hence leaving out the others favours nobody.
+    """
+    taken = [s for m in evidence.loads("slo") for s in m.samples if objective.cls in (None, s.cls)]
+    seen = ((s, _reading(s, objective)) for s in sorted(taken, key=lambda s: (s.start, s.index)))
+    return [(s, value) for s, value in seen if value is not None]
+
+
+def _reading(sample: Sample, objective: Objective) -> float | None:
+    if sample.error == "cancelled":
+        first = {"ttft": sample.ttft, "first_answer": sample.first_answer}.get(objective.metric)
+        overdue = objective.metric != "tps" and (sample.closed or 0.0) > objective.limit
+        return math.inf if first is None and overdue else first
+    if not sample.good:
+        return math.inf
+    if objective.metric == "tps":
+        return math.inf if sample.buffered else sample.tpot
+    value: float | None = getattr(sample, objective.metric)
+    return value
+
+
+def unseen(read: Iterable[tuple[Sample, float]]) -> str:
+    """In words, the misses that are no failures: replies at once, where TPS is judged, and what the end cut off."""
+    misses = [s for s, seconds in read if seconds == math.inf]
+    at_once, late = sum(s.good for s in misses), sum(s.error == "cancelled" for s in misses)
+    told = f" {at_once} of them came all at once, which is no stream." if at_once else ""
+    return told + (f" {late} of them were under way, beyond the limit, when the probe ended." if late else "")
+
+
+def outcomes(evidence: Evidence, rule: str, favour: Favour) -> Iterator[Outcome]:
+    """How the SLOs of a rule come out when each reading is what `favour` makes of it; None leaves a request out."""
+    for objective in evidence.profile.objectives(LATENCY[rule]):
+        seen = [value for s, x in readings(evidence, objective) if (value := favour(s, x)) is not None]
+        if seen:
+            yield judge_ceiling(seen, objective.seconds, objective.share, evidence.profile.probe.confidence).status
+
+
+def doubtful(evidence: Evidence, favour: Callable[[str], Favour]) -> tuple[str, ...]:
+    """The rules whose SLOs are not missed for certain once each reading is what the rule's `favour` makes of it."""
+    return tuple(rule for rule in LATENCY if "fail" not in outcomes(evidence, rule, favour(rule)))
+
+
+def error_outcomes(evidence: Evidence, without: Callable[[Sample], bool]) -> Iterator[Outcome]:
+    """How the declared error rates come out over all requests but those `without`."""
+    for objective in evidence.profile.objectives("error_rate"):
+        bad = [not s.good for s in evidence.requests(cls=objective.cls) if not without(s)]
+        if bad:
+            yield judge_share(bad, objective.share, evidence.profile.probe.confidence).status
+
+
+def instead(seconds: float | None, where: Callable[[Sample], bool]) -> Favour:
+    """Takes `seconds` for the requests `where` a reading is in doubt, and the others' readings as they are."""
+    return lambda sample, read: seconds if where(sample) else read
+
+
+def later(rule: str, lag: float | None) -> Favour:
+    """Takes off each reading what a client that read at most `lag` seconds late may have added; None: no bound."""
+
+    def without(sample: Sample, seconds: float) -> float:
+        if lag is None:
+            return 0.0
+        tokens = max(1, (sample.output_tokens or 1) - sample.first_tokens) if rule == "W111" else 1
+        return seconds - (lag + _TICK) / tokens
+
+    return without

@@ -1,0 +1,125 @@
+"""A doubt about some requests must not hide what the others prove, and what shows no time is still a miss."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from auditor import slo, validity, verdict
+from auditor.evidence import Evidence, Finding
+from auditor.measurement import ClientHealth, Sample
+from auditor.profile import Objective
+from auditor.testing import make_evidence, make_measurement, make_sample, run_check, with_slo
+from checks import kv_capacity, workload_shape
+
+TTFT = Objective(metric="ttft", share=0.95, limit=1.5, path="slo.ttft.p95", percentile="p95")
+LAGGING = ClientHealth(loop_lag_p99=0.02, loop_lag_max=0.03, peak_inflight=16, cpu_share=0.5)
+
+
+def under_load(samples: list[Sample] | None = None, **rest: object) -> Evidence:
+    return with_slo(make_evidence(), make_measurement(samples, **rest))
+
+
+def decided(evidence: Evidence) -> dict[str, Finding]:
+    checks = [workload_shape.CHECK, kv_capacity.CHECK]
+    findings = [*validity.judge(evidence), *(f for check in checks for f in run_check(check, evidence))]
+    report = verdict.decide(findings, checks, evidence.profile, evidence, today="2026-01-01")
+    return {f.rule: f for f in report.findings if f.subject != "max"}
+
+
+def slow(ttft: float, **rest: object) -> list[Sample]:
+    """A hundred requests whose first token takes that long, against 1.5 s."""
+    return [make_sample(i, start=float(i), ttft=ttft, **rest) for i in range(100)]
+
+
+def limited(index: int) -> Sample:
+    return make_sample(index, error="http_429", ttft=None, rate_limited=True, status=429)
+
+
+def test_one_refusal_by_quota_hides_no_failure_of_the_others():
+    found = decided(under_load([limited(0), *slow(10.0)[1:]]))
+    assert found["T505"].status == "inconclusive"
+    assert (found["W110"].status, found["W110"].voided_by) == ("fail", ())
+
+
+def test_refusals_by_quota_that_make_the_failure_void_it():
+    found = decided(under_load([make_sample(i) if i % 3 else limited(i) for i in range(120)]))
+    assert (found["W110"].status, found["W110"].voided_by) == ("inconclusive", ("T505",))
+    assert (found["W113"].status, found["W113"].voided_by) == ("inconclusive", ("T505",))
+
+
+def test_errors_beside_a_refusal_by_quota_still_fail():
+    third = [make_sample(i, error=None if i % 3 else "http_5xx", ttft=0.04 if i % 3 else None) for i in range(1, 120)]
+    found = decided(under_load([limited(0), *third]))
+    assert found["W113"].status == "fail"
+
+
+@pytest.mark.parametrize(("ttft", "status"), [(10.0, "fail"), (1.55, "inconclusive")])
+def test_a_late_client_voids_only_what_its_lag_explains(ttft, status):
+    """30 ms of lag, and up to 50 ms between two looks at it: 1.55 s may have been 1.47 s, 10 s were no 1.5 s."""
+    found = decided(under_load(slow(ttft), client=LAGGING))
+    assert found["T504"].status == "inconclusive"
+    assert found["W110"].status == status
+
+
+def test_a_late_client_hides_no_queue_that_the_server_counts():
+    found = decided(under_load(gauges={"running": 8.0, "waiting": 8.0, "kv_usage": 0.97}, client=LAGGING))
+    assert found["K305"].status == "fail"
+
+
+@pytest.mark.parametrize(("estimated", "status"), [(1, "fail"), (100, "inconclusive")])
+def test_estimated_tokens_void_a_tps_failure_that_they_could_have_made(estimated, status):
+    """5 tok/s against 25: replies whose tokens were counted from events may have been five times as fast."""
+    samples = [make_sample(i, start=30.0 * i, tpot=0.2, estimated=i < estimated) for i in range(100)]
+    assert decided(under_load(samples))["W111"].status == status
+
+
+@pytest.mark.parametrize(("estimated", "status"), [(1, "pass"), (20, "inconclusive")])
+def test_estimated_tokens_void_a_tps_pass_that_they_could_have_made(estimated, status):
+    """Of 100 requests one miss passes a p05 and twenty fail it."""
+    assert decided(under_load([make_sample(i, estimated=i < estimated) for i in range(100)]))["W111"].status == status
+
+
+# ------------------------------------------------------------------------------------------------ what shows no time
+
+
+def cut_off(index: int, ran: float, **rest: object) -> Sample:
+    return make_sample(index, error="cancelled", ttft=None, start=20.0, closed=ran, **rest)
+
+
+def test_requests_cut_off_beyond_the_limit_are_misses():
+    found = decided(under_load([cut_off(i, 500.0) for i in range(16)], stopped="the time budget of 520 s is spent"))
+    assert found["W110"].status == "fail"
+    assert "16 of 16 requests miss it" in found["W110"].why
+    assert "16 of them were under way, beyond the limit, when the probe ended" in found["W110"].why
+
+
+def test_requests_cut_off_within_the_limit_say_nothing():
+    evidence = under_load([make_sample(0), cut_off(1, 1.4), cut_off(2, 1.6)])
+    assert [(s.index, value) for s, value in slo.readings(evidence, TTFT)] == [(0, 0.04), (2, math.inf)]
+
+
+def test_a_first_token_seen_before_the_end_counts():
+    seen = replace(cut_off(1, 400.0), ttft=0.3)
+    assert [value for _, value in slo.readings(under_load([seen]), TTFT)] == [0.3]
+    e2e = replace(TTFT, metric="e2e", limit=20.0)
+    assert [value for _, value in slo.readings(under_load([seen]), e2e)] == [math.inf]
+
+
+@pytest.mark.parametrize(("at_once", "status"), [(0, "pass"), (40, "fail")])
+def test_replies_at_once_are_no_fast_streams(at_once, status):
+    """Forty of a hundred replies of 100 tokens arrive within a millisecond: 100,000 tok/s is no decoding."""
+    samples = [make_sample(i, ttft=0.9, tpot=1e-5) if i % 5 < at_once / 20 else make_sample(i) for i in range(100)]
+    finding = decided(under_load(samples))["W111"]
+    assert finding.status == status
+    assert ("40 of them came all at once" in finding.why) == bool(at_once)
+
+
+@pytest.mark.parametrize(("counted", "void"), [(800, None), (400, "pass"), (770, None), (840, None), (1600, "fail")])
+def test_prompts_of_another_length_are_another_load(counted, void):
+    """800 tokens were asked for: half of them fake a pass, twice as many a failure."""
+    (finding,) = run_check(
+        validity.FAMILY, under_load([make_sample(i, prompt_tokens=counted) for i in range(90)]), "T502"
+    )
+    assert finding.status == ("inconclusive" if void else "pass")
+    assert {v.partition(":")[2] for v in finding.voids} == ({void} if void else set())
