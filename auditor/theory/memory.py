@@ -66,7 +66,10 @@ def memory(geometry: Geometry, settings: Settings, device: Device) -> Memory:
 
 
 def _usable(device: Device) -> tuple[float, float, tuple[str, ...]]:
-    """Usable bytes, how much less it may be, and notes."""
+    """Usable bytes, how much less it may be, and notes.
+
+    Nominal memory proves no fit: ECC, firmware and drivers take up to 9 % of it (T4), so it may as well be none.
+    """
     if device.usable_bytes is not None:
         return float(device.usable_bytes), 0.0, ()
     if device.vendor == "apple":
@@ -76,9 +79,9 @@ def _usable(device: Device) -> tuple[float, float, tuple[str, ...]]:
         return device.memory_bytes * share, 0.0, (f"macOS wires at most {share:.0%} of the memory for the GPU",)
     if device.kind == "unified":
         note = f"the share of {device.name}'s memory that the GPU may use is set in firmware and not known here"
-        return float(device.memory_bytes), device.memory_bytes / 4, (note,)
+        return float(device.memory_bytes), float(device.memory_bytes), (note,)
     note = f"what the driver of {device.name} leaves usable is not known: its nominal memory is used, so no fit is sure"
-    return float(device.memory_bytes), device.memory_bytes * 0.06, (note,)
+    return float(device.memory_bytes), float(device.memory_bytes), (note,)
 
 
 # -------------------------------------------------------------------------------------------------------------- engines

@@ -92,6 +92,14 @@ def test_what_is_not_known_is_said_and_widens_the_band():
     assert vision.pool - vision.pool_low > 14 * GIB
 
 
+@pytest.mark.parametrize("kind", ["gpu", "unified"])
+def test_nominal_memory_never_proves_a_fit_but_may_disprove_one(kind):
+    nominal = device(usable_bytes=None, kind=kind)
+    roomy = memory(shape("llama-8b"), vllm(engine_version="0.18.0"), nominal)
+    assert roomy.pool > 0 > roomy.pool_low
+    assert memory(models.find("llama-3.1-70b"), vllm(engine_version="0.18.0"), nominal).pool_high < 0
+
+
 def test_default_sequences_depend_on_the_device():
     large, small = (
         memory(shape("llama-8b"), vllm(engine_version="0.18.0", max_num_seqs=None), where).overhead
