@@ -78,7 +78,7 @@ def make_plan(profile: Profile, served: Served | None = None, pace: Pace | None 
             continue
         loads.append(ladder)
         spent_requests, spent_tokens = spent_requests + requests, spent_tokens + tokens
-    seconds = sum(_seconds(load, pace) for load in loads) if pace else 0.0
+    seconds = sum(_seconds(load, pace, profile.deployment.replicas) for load in loads) if pace else 0.0
     if seconds > budget.duration:
         message = f"about {seconds:.0f} s of load are planned and {budget.duration:.0f} s allowed: the last will be cut"
         notes.append(PlanNote(message))
@@ -302,12 +302,11 @@ def _cost(loads: Sequence[Load]) -> tuple[int, int]:
     return len(shapes), sum(s.prompt_tokens + s.output_tokens for s in shapes)
 
 
-def _seconds(load: Load, pace: Pace) -> float:
-    """Time of a load at `pace`: every slot works off its share of the requests."""
-    work = sum(
-        s.prompt_tokens * pace.per_prompt_token + s.output_tokens * pace.per_step for s in (*load.warmup, *load.shapes)
-    )
-    return work / load.concurrency
+def _seconds(load: Load, pace: Pace, replicas: int) -> float:
+    """Time of a load at `pace`: slots decode side by side, but prompts in flight share the devices of their replica."""
+    shapes = (*load.warmup, *load.shapes)
+    prompts = sum(s.prompt_tokens for s in shapes) * pace.per_prompt_token / min(max(1, replicas), load.concurrency)
+    return prompts + sum(s.output_tokens for s in shapes) * pace.per_step / load.concurrency
 
 
 def stop_rule(load: Load, samples: Sequence[Sample], elapsed: float, budget: Budget) -> str | None:

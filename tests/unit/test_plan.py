@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from auditor.measurement import Load, Sample, Served, Shape
-from auditor.plan import Pace, concurrency, demands, make_plan, stop_rule, without_loads
+from auditor.plan import Pace, _seconds, concurrency, demands, make_plan, stop_rule, without_loads
 from auditor.profile import (
     Budget,
     Endpoint,
@@ -154,6 +154,14 @@ def test_more_load_than_time_is_said() -> None:
     plan = make_plan(profile(), None, Pace(per_prompt_token=0.01, per_step=0.1))
     assert any("s allowed" in n.message for n in plan.notes)
     assert plan.seconds == 600
+
+
+@pytest.mark.parametrize(("replicas", "seconds"), [(1, 11.0), (2, 6.0)])
+def test_prompts_in_flight_share_their_replicas_devices(replicas: int, seconds: float) -> None:
+    """Ten at once, 1,000 + 100 tokens each: 10 x 1 s of prompts on each replica's share, and 100 steps of 10 ms."""
+    shape = Shape(cls="chat", prompt_tokens=1000, output_tokens=100)
+    load = Load(id="slo", purpose="slo", concurrency=10, shapes=(shape,) * 10)
+    assert _seconds(load, Pace(per_prompt_token=1e-3, per_step=1e-2), replicas) == pytest.approx(seconds)
 
 
 def test_no_classes_no_load() -> None:
