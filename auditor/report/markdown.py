@@ -67,7 +67,7 @@ def _facts(finding: Finding, confidence: float) -> Iterable[tuple[str, str]]:
         "where": finding.where,
         "why": finding.why,
         "missing": finding.missing,
-        "voids": ", ".join(finding.voids),
+        "voids": words.voids(finding),
         "waived": words.waiver(finding),
     }
     if finding.voided_by:  # the T finding, shown first, says the rest
@@ -107,6 +107,12 @@ def _rest(report: Report) -> list[str]:
 def _missing(report: Report, *, deciding: bool) -> list[str]:
     groups = words.skipped_by_reason(report).items()
     return [f"- {escape(words.headings(found))}: {escape(why)}" for (kind, why), found in groups if kind is deciding]
+
+
+def _more(report: Report) -> str:
+    """Where a reader finds what the worst finding's rule judges and cannot see."""
+    cards = words.shown(report)
+    return f"; more with: audit explain {escape(cards[0].rule, 20)}" if cards else ""
 
 
 def _waivers(report: Report) -> list[str]:
@@ -238,10 +244,10 @@ def _environment(report: Report) -> list[str]:
 def render(report: Report) -> str:
     """The report as GitHub-flavoured markdown; one screen first, the rest folded."""
     confidence = report.evidence.profile.probe.confidence
-    lines = [f"# {escape(report.verdict_line)}", ""]
+    lines = [f"# {escape(report.verdict_line)}", "", escape(" | ".join(words.context(report))), ""]
     if report.interrupted:
         lines += [f"Stopped early: {escape(report.interrupted)}", ""]
-    lines += [*_questions(report), "", f"{words.counts(report.findings)}."]
+    lines += [*_questions(report), "", f"{words.counts(report.findings)}{_more(report)}."]
     lines += _waivers(report)
     for finding in words.shown(report):
         lines += _card(finding, confidence)

@@ -47,30 +47,13 @@ class _Paint:
 # ------------------------------------------------------------------------------------------------------------ sections
 
 
-def _context(report: Report) -> str:
-    evidence, parts = report.evidence, []
-    if evidence.served:
-        parts.append(" ".join(filter(None, (evidence.served.engine, evidence.served.engine_version))))
-    model = (evidence.served and evidence.served.model) or evidence.profile.deployment.model
-    if model:
-        parts.append(model)
-    if evidence.device:
-        devices = evidence.settings.devices if evidence.settings else evidence.profile.deployment.count
-        parts.append(f"{devices} x {evidence.device.name}")
-    if evidence.profile.traffic.target_concurrency:
-        parts.append(f"{evidence.profile.traffic.target_concurrency} requests in flight")
-    parts.append("offline" if evidence.offline else "")
-    parts.append(report.date)
-    return " | ".join(words.clean(part, 100) for part in parts if part)
-
-
 def _verdict(report: Report, paint: _Paint) -> Iterable[str]:
     lines = _wrap(words.clean(report.verdict_line), "", 2)
     code = _VERDICT_COLOURS[report.verdict]
     first = lines[0]
     yield first.replace(report.verdict, paint(report.verdict, code), 1)
     yield from lines[1:]
-    yield from _wrap(_context(report), "  ", 2)
+    yield from _wrap(" | ".join(words.context(report)), "  ", 2)
     if report.interrupted:
         yield from _wrap(words.clean(report.interrupted), "  stopped early: ", 4)
 
@@ -166,7 +149,7 @@ def _consequences(finding: Finding) -> Iterable[tuple[str, str]]:
     if finding.missing:
         yield "missing", words.clean(finding.missing)
     if finding.voids:
-        yield "voids", ", ".join(words.clean(v, 40) for v in finding.voids)
+        yield "voids", words.voids(finding)
     waiver = words.waiver(finding)
     if waiver:
         yield "waived", waiver

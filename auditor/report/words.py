@@ -16,6 +16,7 @@ __all__ = [
     "STATUS_WORDS",
     "clean",
     "clip",
+    "context",
     "counts",
     "heading",
     "headings",
@@ -25,6 +26,7 @@ __all__ = [
     "skipped",
     "skipped_by_reason",
     "sort_key",
+    "voids",
     "waiver",
     "weight",
 ]
@@ -153,11 +155,59 @@ def waiver(finding: Finding) -> str | None:
     return f"until {clean(finding.waived.expires, 20)}{owner}: {clean(finding.waived.reason)}"
 
 
-_COUNTED = {"fail": "failed", "warn": "warned", "pass": "passed", "skip": "skipped"}
+def voids(finding: Finding) -> str:
+    """What a finding makes untrustworthy: `passes of W110, K305; failures of W113`; empty where it voids nothing."""
+    groups: dict[str, list[str]] = {}
+    for entry in finding.voids:
+        rule, _, outcome = entry.partition(":")
+        groups.setdefault({"pass": "passes", "fail": "failures"}.get(outcome, "verdicts"), []).append(clean(rule, 40))
+    return "; ".join(f"{outcomes} of {', '.join(rules)}" for outcomes, rules in groups.items())
+
+
+_COUNTED = {
+    "fail": "failed",
+    "inconclusive": "inconclusive",
+    "warn": "warned",
+    "waived": "waived",
+    "pass": "passed",
+    "undecided": "undecided",
+    "skip": "skipped",
+}
 
 
 def counts(findings: Iterable[Finding]) -> str:
-    """`2 failed, 1 warned, 1 waived, 14 passed, 3 skipped`; what does not occur is left out."""
-    found = Counter(map(weight, findings))
-    parts = [f"{found[kind]} {_COUNTED.get(kind, kind)}" for kind in ORDER if found[kind]]
-    return ", ".join(parts) or "no rule was judged"
+    """`2 failed, 1 warned, 1 waived, 14 passed, 1 undecided, 3 skipped`; what does not occur is left out.
+
+    Undecided is a deciding rule that could not look: it leaves its question open, as others do not.
+    """
+    found = Counter("undecided" if f.status == "skip" and f.deciding else weight(f) for f in findings)
+    return ", ".join(f"{found[kind]} {word}" for kind, word in _COUNTED.items() if found[kind]) or "no rule was judged"
+
+
+# ------------------------------------------------------------------------------------------------------------- context
+
+
+def context(report: Report) -> list[str]:
+    """What was audited, in short parts: engine, model, hardware, target, address, date."""
+    evidence, profile = report.evidence, report.evidence.profile
+    served, emulated = evidence.served, profile.endpoint.url == "emulator"
+    parts = [
+        " ".join(filter(None, (served.engine, served.engine_version))) if served else None,
+        (served and served.model) or profile.deployment.model,
+        _hardware(report, emulated),
+        f"{profile.traffic.target_concurrency} requests in flight" if profile.traffic.target_concurrency else None,
+        None if emulated else profile.endpoint.url,
+        "offline" if evidence.offline else None,
+        report.date,
+    ]
+    return [clean(part, 100) for part in parts if part]
+
+
+def _hardware(report: Report, emulated: bool) -> str | None:
+    """`6 replicas of 4 x H100 SXM5 80GB`; says so where an emulator only plays it."""
+    evidence, deployment = report.evidence, report.evidence.profile.deployment
+    if evidence.device is None:
+        return "emulated" if emulated else None
+    devices = evidence.settings.devices if evidence.settings else deployment.count
+    replicas = f"{deployment.replicas} replicas of " if deployment.replicas > 1 else ""
+    return f"{replicas}{devices} x {evidence.device.name}{', emulated' if emulated else ''}"

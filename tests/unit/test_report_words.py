@@ -8,6 +8,7 @@ from made_reports import ABSENT, CACHED, EAGER, GOOD, KV, READY, REPORT, TTFT, U
 
 from auditor.evidence import Number
 from auditor.report import words
+from auditor.testing import make_evidence
 
 
 @pytest.mark.parametrize(
@@ -95,5 +96,31 @@ def test_rules_that_miss_the_same_thing_share_a_line():
 
 
 def test_counts_in_one_line():
-    assert words.counts(REPORT.findings) == "1 failed, 3 inconclusive, 1 warned, 1 waived, 1 passed, 2 skipped"
+    counted = "1 failed, 3 inconclusive, 1 warned, 1 waived, 1 passed, 1 undecided, 1 skipped"
+    assert words.counts(REPORT.findings) == counted
     assert words.counts(()) == "no rule was judged"
+
+
+def test_what_a_finding_voids_reads_as_words():
+    both = replace(CACHED, voids=("W110:pass", "W113:fail", "K:pass", "X1"))
+    assert words.voids(both) == "passes of W110, K; failures of W113; verdicts of X1"
+    assert words.voids(GOOD) == ""
+
+
+def test_the_context_says_where_and_that_an_emulator_only_plays():
+    evidence = make_evidence()
+    profile = evidence.profile
+    parts = ["vllm 0.18.0", "meta-llama/Llama-3.1-8B-Instruct", "1 x H100 SXM5 80GB", "16 requests in flight"]
+    real = replace(REPORT, evidence=evidence)
+    assert words.context(real) == [*parts, "http://127.0.0.1:8000/v1", "2026-03-01"]
+    endpoint = replace(profile.endpoint, url="emulator")
+    deployment = replace(profile.deployment, replicas=6)
+    played = replace(evidence, profile=replace(profile, endpoint=endpoint, deployment=deployment), offline=True)
+    assert words.context(replace(REPORT, evidence=played))[2:] == [
+        "6 replicas of 1 x H100 SXM5 80GB, emulated",
+        "16 requests in flight",
+        "offline",
+        "2026-03-01",
+    ]
+    unknown = replace(played, device=None)
+    assert words.context(replace(REPORT, evidence=unknown))[2] == "emulated"
