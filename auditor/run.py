@@ -64,8 +64,8 @@ async def audit(loaded: Loaded, options: Options, events: Listener) -> Report:
     """Audit a deployment from profile to report; `options.save` keeps what is measured as it comes in."""
     evidence = declare(loaded, options)
     events = _redacting(events, store.redactor_of(loaded, evidence))
-    for warning in loaded.warnings:
-        events(Event(kind="note", text=warning))
+    for warning in (*loaded.warnings, *filter(None, (evidence.geometry_error, evidence.device_error))):
+        events(Event(kind="note", text=f"warning: {warning}"))
     with store.recording(options.save, loaded, evidence, _choices(options)) as keep:
         if not options.offline:
             async with _endpoint(evidence, events) as profile:

@@ -1,12 +1,15 @@
 """The pipeline's own promises: a rule that breaks costs its own verdict, not the audit."""
 
+import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from auditor import plugins, run
 from auditor.errors import ToolError
 from auditor.evidence import Check, Evidence, Finding, Rule
+from auditor.loading import load_profile
 from auditor.testing import make_evidence
 
 
@@ -42,3 +45,20 @@ def test_a_broken_invariant_of_the_program_ends_the_audit(monkeypatch: pytest.Mo
     monkeypatch.setattr(plugins, "load_checks", lambda: _checks(Rule("X101", "Refuses", _refuses)))
     with pytest.raises(ToolError, match="a latency below zero"):
         run.conclude(make_evidence(), run.Options(only=("X",)))
+
+
+def test_a_model_or_accelerator_that_nobody_knows_is_told_before_any_load(tmp_path: Path) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text(
+        """
+version: 1
+name: t
+endpoint: {url: "http://127.0.0.1:9/v1"}
+deployment: {model: meta-llama/Llama-3.1-8B-Instruct, accelerator: rtx4099}
+traffic: {target_concurrency: 4, classes: [{name: a, prompt_tokens: {p50: 10}, output_tokens: {p50: 10}}]}
+"""
+    )
+    events: list[run.Event] = []
+    asyncio.run(run.audit(load_profile(path), run.Options(offline=True), events.append))
+    [text] = [event.text for event in events if "warning" in event.text]
+    assert text.startswith("warning: deployment.accelerator: unknown accelerator 'rtx4099', did you mean rtx-4090")
