@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -68,7 +69,7 @@ def _get(url: str) -> tuple[str, str]:
     except TimeoutError:
         raise NothingMeasured(f"{url}: the page did not end within {2 * _TIMEOUT:g} s") from None
     except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
-        raise NothingMeasured(f"{url}: {str(error) or type(error).__name__}") from None
+        raise NothingMeasured(f"{url}: cannot be read ({error or type(error).__name__}); correct --metrics") from None
     if status != 200:
         raise NothingMeasured(f"{url}: HTTP {status}; is this the metrics page, and does it need no key?")
     return text, headers.get("content-type", "")
@@ -107,12 +108,25 @@ def _table(found: "Coverage") -> str:
 
     lines = [f"{'concept':<16}{'rung':<9}series"]
     for item in found.items:
-        dead = f"  dead: {', '.join(item.dead)}" if item.dead else ""
-        lines.append(f"{item.concept:<16}{item.rung:<9}{clean((', '.join(item.names) or '-') + dead)}")
-        more = [*item.note.split("; "), f"watched by {', '.join(item.alerts)}" if item.alerts else ""]
-        lines += [f"{'':<25}{clean(line)}" for line in more if line]
-    lines += [f"{'unreadable':<16}{clean(problem)}" for problem in (*found.unreadable, *found.invalid_queries)]
+        more = [f"dead: {', '.join(item.dead)}" if item.dead else "", *item.note.split("; ")]
+        more += [f"watched by {', '.join(item.alerts)}" if item.alerts else ""]
+        lines += _wrap(f"{item.concept:<16}{item.rung:<9}", clean(", ".join(item.names) or "-"))
+        lines += [part for line in more if line for part in _wrap("", clean(line))]
+    for problem in (*found.unreadable, *found.invalid_queries):
+        lines += _wrap(f"{'unreadable':<16}", clean(problem))
     return "\n".join(lines) + "\n"
+
+
+def _wrap(first: str, text: str) -> list[str]:
+    """`text` in the last column of the table, 80 columns wide; names are never broken."""
+    return wrap(
+        text,
+        80,
+        initial_indent=f"{first:<25}",
+        subsequent_indent=" " * 25,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def command(
@@ -126,7 +140,8 @@ def command(
 ) -> None:
     """Say which of TTFT, TPS and memory dashboards cover, and how far that can be trusted.
 
-    Rungs: missing, proxy, named, valid (in the version), parses (on the page, and PromQL), alerted.
+    Rungs: missing, proxy, named, valid (in the version), parses (on the page, and PromQL), alerted. Exits 0 whatever
+    it finds; to gate on it: audit run --offline --only M.
     """
     from auditor.catalog.metrics import engines
     from auditor.monitoring.coverage import coverage

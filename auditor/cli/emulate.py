@@ -1,6 +1,7 @@
 """`audit emulate PROFILE`: serve a profile's deployment on an emulated engine."""
 
 import asyncio
+import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
@@ -43,4 +44,5 @@ def command(profile: ProfileName, port: Port = 0) -> None:
         try:
             runner.run(serve(spec, lambda url: write(f"{url}\n"), asyncio.Event().wait, port))
         except OSError as error:
-            raise UsageError(f"--port {port}: {error.strerror}; choose another") from None
+            reason = os.strerror(error.errno) if error.errno else error
+            raise UsageError(f"--port {port}: {reason}; choose another, or 0 for a free one") from None

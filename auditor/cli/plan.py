@@ -29,20 +29,19 @@ def _address(profile: "Profile") -> str:
     url = profile.endpoint.url
     where = "an emulated engine on this machine (url: emulator)" if url == "emulator" else clean(url)
     metrics = profile.endpoint.metrics
-    named = (metrics,) if isinstance(metrics, str) else (metrics or ())
-    pages = ", ".join(clean(page) for page in named) or "none"
-    return f"  endpoint  {where}\n  metrics   {'found by the engine' if pages == 'auto' else pages}"
+    named = (metrics,) if isinstance(metrics, str) else (metrics or ("none",))
+    pages = f"\n{'':12}".join("found by the engine" if page == "auto" else clean(page) for page in named)
+    return f"  endpoint  {where}\n  metrics   {pages}"
 
 
 def _cost(plan: "Plan", profile: "Profile") -> str:
     from auditor.report.words import quantity
 
-    lines = (
-        f"  in all    {plan.requests:,} requests, {plan.tokens:,} tokens, about {quantity(round(plan.seconds), 's')}"
-    )
-    price = profile.deployment.price_per_hour
-    if price is None:
+    seconds = quantity(round(plan.seconds), "s")
+    lines = f"  in all    {plan.requests:,} requests, {plan.tokens:,} tokens, about {seconds}"
+    if profile.deployment.price_per_hour is None:
         return lines
+    price = profile.deployment.price_per_hour * profile.deployment.replicas
     return f"{lines}\n  cost      about {price * plan.seconds / 3600:.2f} at {price:g} per hour of the deployment"
 
 

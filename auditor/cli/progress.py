@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TextIO
 
 from auditor.report.words import clean
+from auditor.units import count
 
 if TYPE_CHECKING:
     from auditor.run import Event
@@ -25,16 +26,15 @@ class Lines:
 
     def __call__(self, event: "Event") -> None:
         """Show one event."""
-        label = clean(event.load or "", 60)
-        text = clean(event.text, 300)
+        label, text = clean(event.load or "", 60), clean(event.text, 300)
         if event.kind == "request":
             self._state = f"{label}: {event.done} of {event.total} requests"
             self.tick()
         elif event.kind == "load_start":
             self._state = f"{label}: 0 of {event.total} requests"
-            self._print(f"{label}: {event.total} requests{f' ({text})' if text else ''}")
+            self._print(f"{label}: {count(event.total, 'request')}{f' ({text})' if text else ''}")
         elif event.kind == "load_end":
-            self._print(f"{label}: {event.done} requests done{f', stopped: {text}' if text else ''}")
+            self._print(f"{label}: {count(event.done, 'request')} done{f', stopped: {text}' if text else ''}")
         else:
             self._state = text if event.kind == "stage" else self._state
             self._print(text)

@@ -16,6 +16,7 @@ from made_reports import EVIDENCE, PROFILE, READY, REPORT
 from auditor.__main__ import main
 from auditor.cli.app import COMMANDS
 from auditor.cli.exits import EXITS
+from auditor.cli.plan import describe
 from auditor.errors import NothingMeasured, Problem, ProfileError
 from auditor.evidence import Check
 
@@ -242,6 +243,14 @@ def test_plan_shows_addresses_loads_sums_cost_and_gaps(pipeline, audit):
     assert "- the p99 of e2e needs 299 requests, the budget allows 200 (W112)" in out
     row = next(line for line in out.splitlines() if line.startswith("  slo"))
     assert row.split() == ["slo", "4", "4+1", "3000/150", "15,750", "slo"]
+
+
+def test_plan_prices_all_replicas_and_gives_each_metrics_page_a_line():
+    endpoint = replace(PROFILE.endpoint, metrics=("http://a/metrics", "http://b/metrics"))
+    profile = replace(PROFILE, endpoint=endpoint, deployment=replace(PROFILE.deployment, replicas=6))
+    out = describe(EVIDENCE.plan, profile)
+    assert "\n  metrics   http://a/metrics\n            http://b/metrics\n" in out
+    assert "about 0.50 at 15 per hour of the deployment" in out  # 120 s of 6 x 2.50 an hour
 
 
 def _pages(tmp_path, monkeypatch):
