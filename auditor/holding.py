@@ -71,6 +71,5 @@ def batch_limits(evidence: Evidence) -> Iterator[tuple[int, str, Provenance]]:
     for field in ("max_num_seqs", "slots", *(("max_num_batched_tokens",) if engine == "vllm" else ())):
         told = getattr(evidence.served, field, None)
         value = told or getattr(settings, field, None)
-        if value:  # vLLM counts them for each data-parallel rank, SGLang in all
-            ranks = settings.data_parallel if settings and engine == "vllm" else 1
-            yield value * ranks, field, "served" if told else "declared"
+        if value:  # of one data-parallel rank, in settings as in what engines tell
+            yield value * (settings.data_parallel if settings else 1), field, "served" if told else "declared"

@@ -32,8 +32,7 @@ def conflicts(
     """
     found = []
     for name, declared, launched, told in _said(profile, launch, served, lines):
-        pairs = [(declared, launched), (declared, told)] if declared else [(launched, told)]
-        for first, second in pairs:
+        for first, second in ((declared, launched), (_of_a_rank(name, launch, declared or launched), told)):
             if first and second and not _agree(name, first[0], second[0]):
                 found.append(Conflict(name, _show(first[0]), first[1], _show(second[0]), second[1]))
     return tuple(found)
@@ -78,6 +77,14 @@ def _said(
 def _count(profile: Profile) -> int | None:
     """Devices of one replica; 1 is the default, so it says nothing."""
     return profile.deployment.count if profile.deployment.count > 1 else None
+
+
+def _of_a_rank(name: str, launch: Launch | None, said: _Said | None) -> _Said | None:
+    """SGLang's DP attention splits --max-running-requests over its ranks, and each tells its own part."""
+    inside = launch is not None and launch.fields.get("dp_attention") is True
+    if said is None or not inside or launch is None or name.rpartition(".")[2] != "max_num_seqs":
+        return said
+    return max(1, said[0] // launch.fields.get("data_parallel", 1)), f"{said[1]}, of a rank"
 
 
 def _ranks(launch: Launch) -> int | None:

@@ -306,6 +306,14 @@ def test_declared_limits_count_where_none_is_served():
     assert finding.measured.provenance == "declared"
 
 
+@pytest.mark.parametrize(("target", "status"), [(256, "pass"), (257, "fail")])
+def test_every_data_parallel_rank_has_a_batch_of_its_own(target, status):
+    """SGLang's DP attention: --max-running-requests 256 over 8 ranks is 32 on each, and 256 in all."""
+    settings = make_settings(engine="sglang", tensor_parallel=8, data_parallel=8, devices=8, max_num_seqs=32)
+    evidence = replace(make_evidence(), served=None, measurements=(), settings=settings)
+    assert only("K303", declared(evidence, traffic=fixed(target=target))).status == status
+
+
 def test_slots_of_llamacpp_are_its_batch_limit():
     settings = make_settings(engine="llamacpp", slots=4, max_num_seqs=None, max_num_batched_tokens=2048)
     evidence = replace(

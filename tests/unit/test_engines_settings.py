@@ -412,3 +412,17 @@ def test_every_flavour_resolves_without_anything():
         settings, sources = resolve(profile(engine=name), None, None, None, None)
         assert settings.engine == name
         assert sources["engine"] == "declared"
+
+
+def test_a_rank_of_sglangs_dp_attention_tells_its_own_part():
+    """256 over 8 ranks is 32 on each; 64 there would be 512 in all."""
+    launch = parse_launch(
+        "python -m sglang.launch_server --model-path m --tp 8 --dp 8 --enable-dp-attention --max-running-requests 256"
+    )
+
+    def found(told: int) -> list[str]:
+        server = Served(engine="sglang", api="chat", max_num_seqs=told, sources={"max_num_seqs": "/server_info"})
+        return [c.first for c in conflicts(profile(count=8), launch, server, {}) if c.field.endswith("max_num_seqs")]
+
+    assert found(32) == []
+    assert found(64) == ["32"]
