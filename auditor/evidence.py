@@ -184,6 +184,11 @@ class Evidence:
         served = self.served.max_model_len if self.served else None
         return served or (self.settings.max_model_len if self.settings else None)
 
+    def origin(self, setting: str) -> Provenance:
+        """Where a setting comes from; defaults of engines and models are catalogue knowledge, not declarations."""
+        known: dict[str, Provenance] = {"served": "served", "declared": "declared", "launch": "declared"}
+        return known.get(self.setting_sources.get(setting, "declared").partition(" ")[0], "catalogue")
+
     def idle_ttft(self, prompt_tokens: float) -> float | None:
         """Seconds to the first token of a prompt that has the engine to itself, by the ladder; None without one."""
         fit, n = fit_prefill(self.prefill_points), prompt_tokens

@@ -72,4 +72,8 @@ def batch_limits(evidence: Evidence) -> Iterator[tuple[int, str, Provenance]]:
         told = getattr(evidence.served, field, None)
         value = told or getattr(settings, field, None)
         if value:  # of one data-parallel rank, in settings as in what engines tell
-            yield value * (settings.data_parallel if settings else 1), field, "served" if told else "declared"
+            yield (
+                value * (settings.data_parallel if settings else 1),
+                field,
+                "served" if told else evidence.origin(field),
+            )

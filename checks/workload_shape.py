@@ -214,7 +214,8 @@ def w106_tail(evidence: Evidence) -> Iterable[Finding]:
     if context is None or not evidence.profile.traffic.classes:
         yield CHECK.skip("W106", "the context length (served, or deployment.max_model_len) and traffic.classes")
         return
-    limit = Number(name="context", value=context, unit="tokens", provenance="served" if served else "declared")
+    source = "served" if served else evidence.origin("max_model_len")
+    limit = Number.of("context", context, "tokens", source)
     allowed = evidence.profile.slo.error_rate or BLIND_ERROR_RATE
     for index, cls in enumerate(evidence.profile.traffic.classes):
         prompt, output = cls.prompt_tokens.curve, cls.output_tokens.curve

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from auditor.measurement import Load, Measurement, Sample, Snapshot
 from auditor.report.words import quantity
-from auditor.theory.judging import longest_at
+from auditor.theory import judging
 
 __all__ = ["Figures", "figures", "latency", "prompt_and_output", "rank", "rate", "tokens_of"]
 
@@ -47,8 +47,7 @@ class Figures:
 
 def rank(values: Sequence[float], quantile: float) -> float | None:
     """The nearest-rank quantile, x_(ceil(q n)) of the ordered values; None without values."""
-    ordered = sorted(values)
-    return ordered[max(math.ceil(quantile * len(ordered)) - 1, 0)] if ordered else None
+    return judging.rank(values, quantile) if values else None
 
 
 def _quantiles(values: Sequence[float], names: Iterable[str]) -> dict[str, float]:
@@ -91,7 +90,7 @@ def _steady_window(measurement: Measurement) -> tuple[float, float] | None:
         return None
     first = min(s.start for s in measurement.samples)
     spans = [(max(a, first), b) for a, b in map(_span, (*measurement.warmup, *measurement.samples)) if b > first]
-    window = longest_at(spans, _FULL * measurement.load.concurrency, dip=0.1 * typical)
+    window = judging.longest_at(spans, _FULL * measurement.load.concurrency, dip=0.1 * typical)
     return window if window is not None and window[1] - window[0] >= 0.5 * typical else None
 
 

@@ -314,6 +314,17 @@ def test_every_data_parallel_rank_has_a_batch_of_its_own(target, status):
     assert only("K303", declared(evidence, traffic=fixed(target=target))).status == status
 
 
+@pytest.mark.parametrize(
+    ("source", "provenance"),
+    [("default of vLLM 0.18.0", "catalogue"), ("launch --max-num-seqs", "declared"), ("declared", "declared")],
+)
+def test_a_default_is_no_declaration(source, provenance):
+    evidence = replace(make_evidence(), setting_sources={"max_num_seqs": source})
+    found = only("K303", evidence)
+    assert found.measured is not None
+    assert (found.measured.value, found.measured.provenance) == (256, provenance)
+
+
 def test_slots_of_llamacpp_are_its_batch_limit():
     settings = make_settings(engine="llamacpp", slots=4, max_num_seqs=None, max_num_batched_tokens=2048)
     evidence = replace(
