@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from auditor.errors import UsageError
 from auditor.evidence import Check, Evidence, Finding, QuestionResult, Report, Status, Verdict, Waived
 from auditor.profile import Profile, Waiver
+from auditor.units import count as counted
 
 __all__ = ["SCHEMA_VERSION", "decide"]
 
@@ -241,7 +242,7 @@ def _headline(finding: Finding, status: Status, count: int) -> str:
     """The worst finding in one sentence; what is missing where that is the point."""
     subject = f" [{finding.subject}]" if finding.subject else ""
     text = finding.missing if status == "inconclusive" and finding.missing else finding.why
-    more = f" (and {count - 1} more)" if count > 1 and status != "pass" else ""
+    more = f" (and {counted(count - 1, 'more finding')})" if count > 1 and status != "pass" else ""
     return f"{finding.rule}{subject}: {text}{more}"
 
 

@@ -34,7 +34,7 @@ def _spec(loaded: "Loaded") -> "Spec":
 def command(profile: ProfileName, port: Port = 0) -> None:
     """Serve a profile's deployment on an emulated engine, on this machine, until Ctrl-C.
 
-    Prints the URL. Whatever the endpoint in the profile is, nothing is sent to it.
+    Plays vLLM and SGLang. Prints the URL. Whatever the endpoint in the profile is, nothing is sent to it.
     """
     from auditor.emulator.process import new_loop, serve
     from auditor.loading import load_profile

@@ -46,7 +46,7 @@ def _questions(report: Report) -> list[str]:
         (
             escape(f"{q.question} {q.title}", 160),
             words.STATUS_WORDS[q.status] if q.asked else "not asked",
-            escape(q.headline, 300),
+            escape(q.headline.removeprefix("not asked: "), 300),
         )
         for q in report.questions
     ]

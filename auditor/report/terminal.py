@@ -62,7 +62,7 @@ def _question(result: QuestionResult, title_width: int, paint: _Paint) -> Iterab
     status = words.STATUS_WORDS[result.status] if result.asked else "not asked"
     title = words.clip(result.title, title_width)
     start = f"  {words.clip(result.question, 2)}  {title:<{title_width}}  {status:<12}"
-    lines = _wrap(words.clean(result.headline, 300), f"{start}  ", len(start) + 2)
+    lines = _wrap(words.clean(result.headline, 300).removeprefix("not asked: "), f"{start}  ", len(start) + 2)
     yield lines[0].replace(status, paint(status, _COLOURS[result.status if result.asked else "skip"]), 1)
     yield from lines[1:]
 

@@ -108,7 +108,7 @@ def test_what_is_inconclusive_says_what_is_missing():
 
 def test_the_headline_counts_the_other_decisive_findings():
     report = judge([*ALL_PASS, finding("K302", "fail"), finding("K304", "fail"), finding("K304", "fail", subject="b")])
-    assert report.questions[2].headline == "K302: K302 fail (and 2 more)"
+    assert report.questions[2].headline == "K302: K302 fail (and 2 more findings)"
     assert report.questions[2].decided_by == ("K302", "K304")
 
 
@@ -121,7 +121,7 @@ def test_a_passing_questions_headline_is_the_first_figure_beside_what_it_must_be
     assert report.questions[2].headline == "K304 [p95]: K304 pass"
     assert judge([*ALL_PASS, told]).questions[2].headline == "K304: K304 pass"
     worst = judge([*ALL_PASS, replace(told, status="fail"), replace(held, status="fail")])
-    assert worst.questions[2].headline == "K304: K304 pass (and 1 more)"
+    assert worst.questions[2].headline == "K304: K304 pass (and 1 more finding)"
 
 
 ANSWERING = tuple(replace(c, answers=("K304", "K302 mix")) if c.question == "K" else c for c in CHECKS)
