@@ -258,7 +258,7 @@ ROWS = [
         rules={"H208": "fail"},
     ),
     Row(
-        name="panels of a dead name",
+        name="no panels and no alerts",
         scenario=Scenario(
             profile={"deployment.engine_version": "0.18.0", "monitoring.dashboards": [], "monitoring.rules": []}
         ),
