@@ -311,7 +311,7 @@ def _steady(m: Measurement, confidence: float, rest: dict[str, Any]) -> Finding:
         fix, why = ("raise probe.budget",), f"TTFT {word} {way} and never settles: the load is not steady."
         return _doubt("T509", why, _voids(LATENCY, status), "a longer load", remedies=fix, **rest)
     if worth < len(points) / 2:
-        why = f"Neighbours fare alike: by who is over the median, {len(points)} are worth {worth:.0f} independent requests."
+        why = f"Neighbours fare alike: judged at the median, {len(points)} are worth {worth:.0f} independent requests."
         return FAMILY.finding("T509", "warn", why, severity="low", **rest)
     if moving is not None and (moving.grows or moving.falls):
         why = f"TTFT moves {way} and settles: the percentiles count the beginning too."
