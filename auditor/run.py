@@ -261,7 +261,7 @@ def _planned(evidence: Evidence, profile: Profile) -> Plan:
     plan = make_plan(profile, evidence.served, _pace(evidence))
     if profile.probe.allow_load or profile.endpoint.url == "emulator" or is_loopback(profile.endpoint.url):
         return plan
-    return without_loads(plan, "the endpoint is not on this machine and probe.allow_load is not true: no load is sent")
+    return without_loads(plan, "the endpoint is not on this machine: it is loaded only with probe.allow_load: true")
 
 
 def _pace(evidence: Evidence) -> Pace | None:

@@ -245,6 +245,8 @@ def render(report: Report) -> str:
     """The report as GitHub-flavoured markdown; one screen first, the rest folded."""
     confidence = report.evidence.profile.probe.confidence
     lines = [f"# {escape(report.verdict_line)}", "", escape(" | ".join(words.context(report))), ""]
+    if reason := words.unsent(report):
+        lines += [f"No load: {escape(reason)}", ""]
     if report.interrupted:
         lines += [f"Stopped early: {escape(report.interrupted)}", ""]
     lines += [*_questions(report), "", f"{words.counts(report.findings)}{_more(report)}."]

@@ -54,6 +54,8 @@ def _verdict(report: Report, paint: _Paint) -> Iterable[str]:
     yield first.replace(report.verdict, paint(report.verdict, code), 1)
     yield from lines[1:]
     yield from _wrap(" | ".join(words.context(report)), "  ", 2)
+    if reason := words.unsent(report):
+        yield from _wrap(reason, "  no load: ", 4)
     if report.interrupted:
         yield from _wrap(words.clean(report.interrupted), "  stopped early: ", 4)
 

@@ -26,6 +26,7 @@ __all__ = [
     "skipped",
     "skipped_by_reason",
     "sort_key",
+    "unsent",
     "voids",
     "waiver",
     "weight",
@@ -201,6 +202,14 @@ def context(report: Report) -> list[str]:
         report.date,
     ]
     return [clean(part, 100) for part in parts if part]
+
+
+def unsent(report: Report) -> str | None:
+    """Why no load was sent although the endpoint was looked at; None where one was, or none was to be."""
+    evidence = report.evidence
+    if evidence.offline or evidence.plan is None or evidence.plan.loads or not evidence.plan.notes:
+        return None
+    return clean(evidence.plan.notes[-1].message, 300)
 
 
 def _hardware(report: Report, emulated: bool) -> str | None:

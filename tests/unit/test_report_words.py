@@ -7,7 +7,9 @@ import pytest
 from made_reports import ABSENT, CACHED, EAGER, GOOD, KV, READY, REPORT, TTFT, UNSEEN, VOIDED, WAIVED
 
 from auditor.evidence import Number
+from auditor.measurement import Plan, PlanNote
 from auditor.report import words
+from auditor.report.terminal import render
 from auditor.testing import make_evidence
 
 
@@ -124,3 +126,13 @@ def test_the_context_says_where_and_that_an_emulator_only_plays():
     ]
     unknown = replace(played, device=None)
     assert words.context(replace(REPORT, evidence=unknown))[2] == "emulated"
+
+
+def test_why_no_load_was_sent_is_said_once_and_first():
+    reason = "the endpoint is not on this machine: it is loaded only with probe.allow_load: true"
+    plan = Plan(loads=(), requests=0, tokens=0, seconds=0.0, notes=(PlanNote("another", ()), PlanNote(reason, ())))
+    idle = replace(REPORT, evidence=replace(REPORT.evidence, plan=plan))
+    assert words.unsent(idle) == reason
+    assert "  no load: the endpoint is not on this machine" in render(idle)
+    assert words.unsent(replace(idle, evidence=replace(idle.evidence, offline=True))) is None
+    assert words.unsent(REPORT) is None
