@@ -131,13 +131,13 @@ class Evidence:
 
     @property
     def target(self) -> int | None:
-        """Requests in flight at the target, over all replicas; a declared rate counts as the load planned for it."""
+        """Requests in flight at the target, over all replicas; for a rate by Little's law, and no less than planned."""
         traffic = self.profile.traffic
-        if traffic.target_concurrency:
+        if traffic.target_concurrency or not traffic.request_rate:
             return traffic.target_concurrency
         loads = [*(self.plan.loads if self.plan else ()), *(m.load for m in self.measurements)]
-        planned = max((load.concurrency for load in loads if load.purpose == "slo"), default=None)
-        return planned if traffic.request_rate else None
+        taken = [math.ceil(traffic.request_rate * m.stay) for m in self.loads("slo") if m.stay is not None]
+        return max([*taken, *(load.concurrency for load in loads if load.purpose == "slo")], default=None)
 
     @property
     def share_of_target(self) -> int | None:

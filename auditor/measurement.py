@@ -215,6 +215,12 @@ class Measurement:
         return tuple(sorted((s for s in self.samples if s.error != "cancelled"), key=lambda s: (s.start, s.index)))
 
     @property
+    def stay(self) -> float | None:
+        """Mean seconds that a good request was in flight; None without one."""
+        times = [s.closed or s.e2e or 0.0 for s in self.judged if s.good]
+        return sum(times) / len(times) if times else None
+
+    @property
     def silence(self) -> int:
         """How many requests failed one after the other at the end, in the order in which they ended."""
         ended = sorted(self.judged, key=lambda s: s.start + (s.closed or s.e2e or 0.0))

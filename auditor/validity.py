@@ -139,8 +139,10 @@ def t503_concurrency(evidence: Evidence) -> Iterable[Finding]:
             yield _fine("T503", f"{count(peak, 'request')} in flight, {asked} asked.", **rest)
             continue
         why = f"At most {peak} of {count(asked, 'request')} were in flight, {percent(part)} of the time near that."
-        fix = ("raise probe.budget, or lift what limits connections on the way (proxy, ulimit)",)
-        yield _doubt("T503", why, _voids(LOADED, "pass"), "a load at the declared concurrency", remedies=fix, **rest)
+        fix = "raise probe.budget, or lift what limits connections on the way (proxy, ulimit)"
+        if evidence.profile.traffic.request_rate and asked > m.load.concurrency:
+            fix = f"declare traffic.target_concurrency: {asked}, which the rate takes at the measured times"
+        yield _doubt("T503", why, _voids(LOADED, "pass"), "a load at the declared concurrency", remedies=(fix,), **rest)
 
 
 def t506_physics(evidence: Evidence) -> Iterable[Finding]:
@@ -198,9 +200,8 @@ def t511_speculation(evidence: Evidence) -> Iterable[Finding]:
     else:
         why = "Speculative decoding guessed synthetic text, whose acceptance rate is not that of real traffic."
         fix = ("give the traffic's own prompts in traffic.prompts",)
-        voids = _voids(("W111", "W112"), "pass")
-        where = evidence.where("traffic.prompts")
-        yield _doubt("T511", why, voids, "a load of the traffic's own prompts", remedies=fix, where=where)
+        rest = {"remedies": fix, "where": evidence.where("traffic.prompts")}
+        yield _doubt("T511", why, _voids(("W111", "W112"), "pass"), "a load of the traffic's own prompts", **rest)
 
 
 # ----------------------------------------------------------------------------------------------- looks worse than it is
@@ -250,7 +251,7 @@ def t505_rate_limit(evidence: Evidence) -> Iterable[Finding]:
 
 def t508_foreign(evidence: Evidence) -> Iterable[Finding]:
     for m, rest in _loads(evidence):
-        ours = len(m.samples) + len(m.warmup)
+        ours, asked = len(m.samples) + len(m.warmup), m.load.concurrency
         moved, running = m.moved("requests"), [v for _, v in m.gauge("running")]
         if moved is None and not running:
             yield FAMILY.skip("T508", "the server's own request counters", **rest)
@@ -262,12 +263,11 @@ def t508_foreign(evidence: Evidence) -> Iterable[Finding]:
         rest["measured"] = Number.of("requests the server counted", moved, "requests", "measured")
         rest["required"] = Number.of("requests sent", ours, "requests", "measured")
         rest["numbers"] = (Number.of("most at the server at once", seen, "requests", "measured"),)
-        if extra <= max(2, 0.05 * ours) and most <= max(m.load.concurrency + 1, 1.05 * m.load.concurrency):
+        if extra <= max(2, 0.05 * ours) and most <= max(asked + 1, 1.05 * asked):
             yield _alone(m, moved is not None, seen, rest)
             continue
         counted = f"counted {extra:.0f} requests more than were sent" if moved is not None else "counts no requests"
-        why = f"The server {counted}, {seen:.0f} were there at once with {m.load.concurrency} in flight here: "
-        why += "others used it."
+        why = f"The server {counted}, {seen:.0f} were there at once with {asked} in flight here: others used it."
         fix = ("audit a replica that takes no other traffic, or at a quiet hour",)
         yield _doubt("T508", why, _voids(LOADED, "fail"), "a load without other users", remedies=fix, **rest)
 

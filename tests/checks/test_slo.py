@@ -80,6 +80,21 @@ def test_estimated_tokens_void_a_tps_pass_that_they_could_have_made(estimated, s
     assert decided(under_load([make_sample(i, estimated=i < estimated) for i in range(100)]))["W111"].status == status
 
 
+# ------------------------------------------------------------------------------------------------------ a rate, not met
+
+
+@pytest.mark.parametrize(("rate", "status"), [(14.0, "pass"), (28.0, "inconclusive")])
+def test_a_load_below_the_declared_rate_passes_nothing(rate, status):
+    """16 in flight, each for 1.05 s or so: 15 requests a second, no sign of how 28 fare (28 x 1.05 = 29.4)."""
+    evidence = make_evidence()
+    traffic = replace(evidence.profile.traffic, target_concurrency=None, request_rate=rate)
+    evidence = replace(evidence, profile=replace(evidence.profile, traffic=traffic))
+    found = decided(evidence)
+    assert (found["T503"].status, found["W110"].status) == (status, status)
+    if status == "inconclusive":
+        assert "target_concurrency: 30" in found["T503"].remedies[0]
+
+
 # ------------------------------------------------------------------------------------------------ what shows no time
 
 
