@@ -345,3 +345,14 @@ def warn(profile: Profile, launch: Launch | None) -> Iterator[tuple[Path, str]]:
                 )
     if profile.traffic.log is not None and profile.traffic.classes:
         yield ("traffic", "log"), "is not used, because traffic.classes are declared"
+    yield from _without_effect(profile)
+
+
+def _without_effect(profile: Profile) -> Iterator[tuple[Path, str]]:
+    """Fields that a profile may hold and that change nothing yet: nobody must believe that they were looked at."""
+    for index, cls in enumerate(profile.traffic.classes):
+        if cls.images:
+            yield ("traffic", "classes", index, "images"), "no images are sent: their prompts and cache are not audited"
+    for name in ("prometheus", "grafana"):
+        if getattr(profile.monitoring, name) is not None:
+            yield ("monitoring", name), "is not asked: give dashboards and rules as files"
