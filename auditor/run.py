@@ -4,7 +4,7 @@ import datetime
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -86,10 +86,24 @@ def judge(folder: Path, *, profile: Path | None, options: Options) -> Report:
     evidence, options = store.load(folder), _chosen_then(options, store.load_options(folder))
     if profile:
         loaded = load_profile(profile)
+        _refuse_other_traffic(evidence, loaded)
         declared = replace(declare(loaded, options), today=evidence.today, offline=evidence.offline)
         seen = replace(declared, plan=evidence.plan, measurements=evidence.measurements)
         evidence = with_served(seen, loaded, evidence.served)
     return conclude(evidence, options)
+
+
+def _refuse_other_traffic(evidence: Evidence, loaded: Loaded) -> None:
+    """Raise UsageError where a profile declares traffic that the saved run did not send: a verdict would be a guess."""
+    then, now = evidence.profile.traffic, loaded.profile.traffic
+    differs = [
+        f.name for f in fields(now) if f.name != "optimize_for" and getattr(then, f.name) != getattr(now, f.name)
+    ]
+    if differs and evidence.measurements:
+        where = loaded.lines.get(f"traffic.{differs[0]}") or loaded.lines.get("traffic") or loaded.path
+        raise UsageError(
+            f"{where}: traffic.{differs[0]} is not what the saved run measured; run the audit again for it"
+        )
 
 
 def conclude(evidence: Evidence, options: Options) -> Report:

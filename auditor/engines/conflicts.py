@@ -4,9 +4,11 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from auditor.catalog import models
 from auditor.engines import formats
 from auditor.engines.flavours import FLAVOURS
 from auditor.engines.launch import Launch
+from auditor.errors import UsageError
 from auditor.evidence import Conflict, Location
 from auditor.measurement import Served
 from auditor.profile import Profile
@@ -59,7 +61,9 @@ def _said(
     engine = (launch.engine, "launch command") if launch else None
     seen = told("engine") if served and served.engine != "generic" else None
     yield "endpoint.engine", declared("endpoint.engine", profile.endpoint.engine), engine, seen
-    yield "deployment.model", declared("deployment.model", profile.deployment.model), launched("model"), None
+    model = profile.deployment.model
+    other = _other_model(model, told("model"))
+    yield "deployment.model", declared("deployment.model", model), launched("model"), other
     served_name = launched("served_model_name") or launched("model")
     exact = served_name if launch and launch.engine in ("vllm", "sglang") else None
     yield "endpoint.model", None, exact, told("model")
@@ -72,6 +76,19 @@ def _said(
     yield "deployment.count", declared("deployment.count", _count(profile)), ranks, None
     tokens = launched("kv_pool_tokens")
     yield "kv_pool_tokens", None, tokens, told("kv_tokens")
+
+
+def _other_model(declared: str | None, told: _Said | None) -> _Said | None:
+    """The served name where it is a catalogue model of another shape than the declared one; any other name may be an
+    alias, and says nothing.
+    """
+    if declared is None or told is None:
+        return None
+    try:
+        ours, theirs = models.find(declared), models.find(str(told[0]))
+    except UsageError:
+        return None
+    return None if (ours.layers, ours.parameters) == (theirs.layers, theirs.parameters) else told
 
 
 def _count(profile: Profile) -> int | None:

@@ -11,6 +11,9 @@ from auditor.units import count, quantity
 
 __all__ = ["Alternative", "alternatives", "gains", "what_ifs"]
 
+# What an engine takes of the memory by default, in its newest version: vLLM's gpu_memory_utilization, SGLang's
+# mem_fraction_static on large devices, TensorRT-LLM's free_gpu_memory_fraction.
+_USUAL_FRACTION = {"vllm": 0.92, "sglang": 0.88, "trtllm": 0.9}
 _Q8_0 = 34 / 32  # bytes per value of llama.cpp's q8_0 (ggml-common.h: 32 values and a 2-byte scale)
 
 
@@ -24,12 +27,17 @@ class Alternative:
 
 
 def alternatives(settings: Settings, device: Device | None = None) -> tuple[Alternative, ...]:
-    """The levers that this engine and device still have: fp8 weights, an 8-bit KV cache, twice the tensor parallelism.
+    """The levers that this engine and device still have: all the memory that the engine usually takes, fp8 weights, an
+    8-bit KV cache, twice the tensor parallelism.
 
     Whether the model's quality bears them is for its owner to judge.
     """
     found: list[Alternative] = []
     llamacpp = settings.engine == "llamacpp"
+    usual = _USUAL_FRACTION.get(settings.engine)
+    if usual is not None and not settings.pins_pool and (settings.memory_fraction or usual) < usual - 0.01:
+        more = replace(settings, memory_fraction=usual)
+        found.append(Alternative("gpu_memory_utilization", f"{usual:g}", more))
     if settings.weight_bits > 8 and not llamacpp and device is not None and "fp8" in device.flops:
         fp8 = replace(settings, weight_bits=8.0, compute_dtype="fp8", quantization="fp8")
         found.append(Alternative("quantization", "fp8", fp8))

@@ -77,6 +77,14 @@ def test_another_profile_judges_the_same_run(ready: tuple[Path, subprocess.Compl
     assert "FAIL W110" in done.stdout
 
 
+def test_other_traffic_than_was_measured_is_refused(ready: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    folder, _ = ready
+    (folder / "heavier.yaml").write_text(yaml.safe_dump(changed(HEALTHY, SMALL | {"traffic.target_concurrency": 400})))
+    done = audit("judge", "kept", "--profile", "heavier.yaml", cwd=folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "traffic.target_concurrency is not what the saved run measured" in done.stderr
+
+
 def test_not_ready_is_1(tmp_path: Path) -> None:
     write(tmp_path, SMALL | {"slo.ttft": {"p95": "6ms"}})
     done = audit("run", "profile.yaml", "--only", "W", cwd=tmp_path)

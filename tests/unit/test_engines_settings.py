@@ -390,6 +390,17 @@ def test_a_difference_is_a_conflict(declared, served):
     assert [field for field, *_ in found] == [f"deployment.{next(iter(declared))}"]
 
 
+def test_another_catalogue_model_is_a_conflict_and_an_alias_is_none():
+    declared = profile(model="Qwen/Qwen3-8B")
+
+    def conflicts_with(model):
+        return [field for field, *_ in said(declared, None, Served(engine="vllm", api="chat", model=model))]
+
+    assert conflicts_with("meta-llama/Llama-3.1-8B-Instruct") == ["deployment.model"]
+    assert conflicts_with("qwen3-8b") == []
+    assert conflicts_with("chat-prod") == []
+
+
 def test_engine_model_and_device_count():
     launch = parse_launch("vllm serve Qwen/Qwen3-8B -tp 4")
     served = Served(engine="sglang", api="chat", model="Qwen/Qwen3-32B")
@@ -397,6 +408,7 @@ def test_engine_model_and_device_count():
     assert [field for field, *_ in said(declared, launch, served)] == [
         "endpoint.engine",
         "endpoint.engine",
+        "deployment.model",
         "deployment.model",
         "endpoint.model",
         "deployment.count",
