@@ -54,12 +54,12 @@ def computed_pool(geometry: Geometry | None, settings: Settings | None, device: 
 
 def at_once(geometry: Geometry | None, settings: Settings | None, kv: KvPool, length: float) -> float:
     """How many requests of `length` tokens an instance holds at once: by the engine's own rule where the model is
-    known, else by whole blocks of a pool that keeps every token in every layer.
+    known, else by whole blocks of a pool, on each data-parallel rank, that keeps every token in every layer.
     """
     tokens = math.ceil(max(1.0, length))
     if geometry is not None and settings is not None and (settings.engine != "vllm" or kv.blocks is not None):
         return capacity(geometry, settings, kv, tokens)
-    return fits(kv.tokens, tokens, kv.block_size)
+    return fits(kv.tokens, tokens, kv.block_size) * (settings.data_parallel if settings else 1)
 
 
 def carried(parts: Iterable[tuple[float, float]], shared: float = 0.0) -> float:

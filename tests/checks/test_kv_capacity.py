@@ -140,6 +140,17 @@ def test_replicas_share_the_target():
     assert finding.status == "pass"
 
 
+def test_ranks_have_a_pool_each_whatever_the_model():
+    """4,001 blocks of 16 on each of two ranks, of a model that is not known: twice what one rank carries."""
+    one = replace(pool(4001), geometry=None)
+    two = replace(one, settings=make_settings(data_parallel=2, devices=2))
+    alone, both = (p95(evidence).measured for evidence in (one, two))
+    assert alone is not None
+    assert both is not None
+    assert both.value == pytest.approx(2 * (alone.value or 0))
+    assert alone.value
+
+
 def test_data_parallel_ranks_have_a_pool_each():
     evidence = replace(pool(4001), settings=make_settings(data_parallel=2, devices=2))
     assert p95(evidence).status == "pass"
