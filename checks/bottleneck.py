@@ -85,6 +85,9 @@ def _against_limit(evidence: Evidence, theory: _Theory, batch: int, o: Objective
         missing = f"figures of {device.name} that two sources confirm"
         why += ", and the hardware's figures are provisional."
         return CHECK.finding("H201", "inconclusive", why, missing=missing, confidence="low", **rest)
+    if floor and _limit(evidence, theory, 1, o) <= allowed:
+        why += f" with {batch} streams decoding at once: only fewer at once can meet it."
+        return CHECK.finding("H201", "warn", why, **rest)
     return CHECK.finding("H201", "fail", f"{why}: no tuning meets it.", **rest)
 
 
@@ -342,7 +345,8 @@ def h208_inputs(evidence: Evidence) -> Iterable[Finding]:
         fix = ("correct the profile if the endpoint is right, the deployment if the profile is",)
         status: Status = "fail" if hard else "warn"
         yield CHECK.finding("H208", status, f"{c}.", severity="high" if hard else "low", remedies=fix, **rest)
-    faster = list(_faster(evidence))
+    points = evidence.prefill_points, evidence.decode_points
+    faster = physics.contradicted(evidence.theory, *points, evidence.accept_length)
     for b in faster:
         why = f"{b.what.capitalize()} took {quantity(b.seconds, 's')}; the declared hardware needs "
         why += f"{quantity(b.limit, 's')} at least."
@@ -350,22 +354,16 @@ def h208_inputs(evidence: Evidence) -> Iterable[Finding]:
         rest = {"subject": b.phase, "deciding": True, "severity": "high", "where": evidence.where("deployment")}
         rest["measured"] = Number.of(b.phase, b.seconds, "s", "measured")
         rest["required"] = Number.of("physical limit", b.limit, "s", "computed")
-        yield CHECK.finding("H208", "fail", why, remedies=fix, **rest)
+        missing = "inputs that the measurement does not contradict"
+        yield CHECK.finding("H208", "inconclusive", why, missing=missing, remedies=fix, **rest)
     if not any(c.on_identity for c in found) and not faster:
         told = [word for name, word in TOLD.items() if getattr(evidence.served, name) is not None]
         served = f"Nothing served contradicts the declaration (the endpoint tells {', '.join(told)})"
         device = evidence.device if evidence.theory else None
-        ladders = bool(evidence.prefill_points), bool(evidence.decode_points)
-        unheld = physics.unheld(device, *ladders, evidence.accept_length, evidence.lacking)
+        prefill, decode = map(bool, points)
+        unheld = physics.unheld(device, prefill, decode, evidence.accept_length, evidence.lacking)
         why = f"{served}, nor does anything measured." if unheld is None else f"{served}; {unheld}."
         yield CHECK.finding("H208", "pass", why, deciding=True, confidence="medium" if unheld else "high")
-
-
-def _faster(evidence: Evidence) -> Iterable[physics.Beaten]:
-    theory = evidence.theory
-    if theory is None or theory[2].confidence == "C":
-        return ()
-    return physics.beaten(*theory, evidence.prefill_points, evidence.decode_points, evidence.accept_length)
 
 
 def h209_hardware(evidence: Evidence) -> Iterable[Finding]:

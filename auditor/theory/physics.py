@@ -10,7 +10,7 @@ from auditor.theory.roofline import decode_limit, prefill_limit
 from auditor.theory.settings import Settings
 from auditor.theory.statistics import median
 
-__all__ = ["BEATS", "Beaten", "beaten", "unheld"]
+__all__ = ["BEATS", "Beaten", "beaten", "contradicted", "unheld"]
 
 BEATS = 1.05  # faster than the limit by this factor is beyond the doubt of data sheets and clocks
 
@@ -51,6 +51,18 @@ def beaten(  # noqa: PLR0917 (geometry, settings, device come first everywhere)
         if seconds * BEATS < limit:
             found.append(Beaten("decode", f"a token for {streams} streams at {context} tokens", seconds, limit))
     return tuple(found)
+
+
+def contradicted(
+    theory: tuple[Geometry, Settings, Device] | None,
+    prefill: Iterable[tuple[int, float]],
+    decode: Iterable[tuple[int, int, float]],
+    accepted: float | None,
+) -> tuple[Beaten, ...]:
+    """What beats limits that are certain; nothing where inputs lack or the hardware's figures are provisional."""
+    if theory is None or theory[2].confidence == "C":
+        return ()
+    return beaten(*theory, prefill, decode, accepted)
 
 
 def unheld(

@@ -83,9 +83,12 @@ def test_other_accelerators_that_meet_the_slo_are_named():
     assert "H100 SXM5 80GB instead" not in text
 
 
-@pytest.mark.parametrize(("floor", "status"), [(80.0, "pass"), (100.0, "fail")])
+@pytest.mark.parametrize(("floor", "status"), [(80.0, "pass"), (100.0, "warn"), (230.0, "fail")])
 def test_tps_beyond_the_bandwidth_fails(floor, status):
-    """64 streams at 3,075 tokens: 15.0 GB + 64 x 3,075 x 131,072 B (25.8 GB) at 3.35 TB/s: 12.2 ms, 82 tok/s."""
+    """64 streams at 3,075 tokens: 15.0 GB + 64 x 3,075 x 131,072 B (25.8 GB) at 3.35 TB/s: 12.2 ms, 82 tok/s.
+
+    One stream alone: 15.0 + 0.4 GB, 4.6 ms, 217 tok/s. In between, fewer streams at once would do.
+    """
     finding = only("H201", asked(Slo(tps={"p05": floor}), prompt=3000, output=150, target=64))
     assert finding.status == status
     assert finding.measured is not None
@@ -417,7 +420,7 @@ def test_ladders_faster_than_physics_contradict_the_declaration():
     evidence = ladder(**(LAW | {"per_token": 5e-6, "base": 0.002}))
     found = judge("H208", evidence)
     assert {f.subject for f in found} == {"prefill", "decode"}
-    assert {(f.status, f.deciding) for f in found} == {("fail", True)}
+    assert {(f.status, f.deciding) for f in found} == {("inconclusive", True)}
     assert only("H208", replace(evidence, device=replace(H100, confidence="C"))).status == "pass"
 
 
