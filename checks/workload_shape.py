@@ -292,19 +292,20 @@ def _judge(evidence: Evidence, rule: str, objective: Objective, read: list[tuple
     if judged.on_course:
         rest["remedies"] = judged.how_to_decide(objective.cls, [m.stopped for m in evidence.loads("slo")])
     elif judged.status != "pass":
-        rest["remedies"] = (*evidence.levers(*LEVERS[metric]), *_what_if(evidence, metric))
+        rest["remedies"] = tuple(_remedies(evidence, metric))
     return CHECK.finding(rule, judged.status, why, missing=judged.more, **rest)
 
 
-def _what_if(evidence: Evidence, metric: str) -> Iterator[str]:
-    """What each lever would bring, computed: the idle TTFT of a p95 prompt, or the decode step at the target."""
+def _remedies(evidence: Evidence, metric: str) -> Iterator[str]:
+    """Where the time goes, the levers, and what each would bring: for a p95 prompt, or a decode step at the target."""
     theory, batch, classes = evidence.theory, evidence.batch, evidence.profile.traffic.classes
     prompt = max((shape.at(c.prompt_tokens.curve, 0.95) for c in classes), default=0)
+    if metric == "ttft" and prompt and (idle := evidence.idle_ttft(prompt)) is not None:
+        alone = quantity(idle, "s")
+        yield f"a {prompt}-token prompt alone takes {alone} here: the rest is waiting, see K302 and K305"
+    yield from evidence.levers(*LEVERS[metric])
     if theory is None or batch is None or not prompt:
         return
-    if metric == "ttft" and (idle := evidence.idle_ttft(prompt)) is not None:
-        alone = quantity(idle, "s")
-        yield f"a {prompt}-token prompt alone takes {alone} here: the rest is waiting, see K303 and K305"
     for lever, gain in what_ifs(*theory, batch, prompt, prefill=metric == "ttft"):
         if evidence.has(lever.field):
             yield f"{evidence.flag(lever.field)} {lever.value}: {gain}"

@@ -354,7 +354,7 @@ def test_levers_that_the_engine_lacks_are_left_out():
     evidence = measured(spaced(100, 50, {"ttft": 0.5}, {"ttft": 9.0}))
     bare = replace(evidence, settings=make_settings(engine="llamacpp", kv_bytes=1.0625), device=None)
     llama = replace(bare, flags={"max_num_batched_tokens": "-b", "slots": "-np", "kv_cache_dtype": "-ctk"})
-    assert only("W110", llama).remedies[0] == "let prompts through faster: larger steps (-b)"
+    assert only("W110", llama).remedies[1] == "let prompts through faster: larger steps (-b)"
     assert "devices" not in " ".join(only("W110", llama).remedies)
     sglang = replace(evidence, flags={"prefix_caching": "without --disable-radix-cache"}, device=None)
     assert "the prefix cache on (without --disable-radix-cache)" in " ".join(only("W110", sglang).remedies)

@@ -46,6 +46,7 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.Co
     return folder, done
 
 
+@pytest.mark.slow
 def test_ready_is_0_and_stdout_is_the_report(ready: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     folder, done = ready
     assert done.returncode == 0, done.stdout + done.stderr
@@ -56,6 +57,7 @@ def test_ready_is_0_and_stdout_is_the_report(ready: tuple[Path, subprocess.Compl
     assert (folder / "live.md").read_text().count("| ") > 4
 
 
+@pytest.mark.slow
 def test_a_saved_run_gives_the_same_bytes(ready: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     folder, done = ready
     again = audit("judge", "kept", "-o", "json=again.json", "-o", "markdown=again.md", cwd=folder)
@@ -68,6 +70,7 @@ def test_a_saved_run_gives_the_same_bytes(ready: tuple[Path, subprocess.Complete
         assert live == (folder / f"third.{kind}").read_bytes()
 
 
+@pytest.mark.slow
 def test_another_profile_judges_the_same_run(ready: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     folder, _ = ready
     stricter = folder / "stricter.yaml"
@@ -77,6 +80,7 @@ def test_another_profile_judges_the_same_run(ready: tuple[Path, subprocess.Compl
     assert "FAIL W110" in done.stdout
 
 
+@pytest.mark.slow
 def test_other_traffic_than_was_measured_is_refused(ready: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     folder, _ = ready
     (folder / "heavier.yaml").write_text(yaml.safe_dump(changed(HEALTHY, SMALL | {"traffic.target_concurrency": 400})))
@@ -85,6 +89,7 @@ def test_other_traffic_than_was_measured_is_refused(ready: tuple[Path, subproces
     assert "traffic.target_concurrency is not what the saved run measured" in done.stderr
 
 
+@pytest.mark.slow
 def test_not_ready_is_1(tmp_path: Path) -> None:
     write(tmp_path, SMALL | {"slo.ttft": {"p95": "6ms"}})
     done = audit("run", "profile.yaml", "--only", "W", cwd=tmp_path)
@@ -136,6 +141,7 @@ def test_an_endpoint_that_is_down_is_3_in_one_line(tmp_path: Path) -> None:
     assert "127.0.0.1:9" in problems[0]
 
 
+@pytest.mark.slow
 def test_an_interrupt_is_130_and_keeps_what_was_measured(tmp_path: Path) -> None:
     write(tmp_path, SMALL | {"traffic.classes.0.output_tokens": {"p50": 400}, "probe.budget.tokens": "1M"})
     command = [sys.executable, "-m", "auditor", "run", "profile.yaml", "--save", "kept"]

@@ -19,6 +19,7 @@ from auditor.run import Options, audit
 from auditor.theory.kv.pool import kv_pool
 from tests.wire.replay import Replay, load
 
+pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent
 RECORDINGS = ("vllm", "vllm-thrash", "sglang", "sglang-held-back", "llamacpp")
 
