@@ -380,7 +380,6 @@ class Served:
     min_tokens: bool | None = None
     ignore_eos: bool | None = None
     max_tokens_field: str = "max_tokens"
-    tokenize: bool = False
     cached_tokens: bool = False
     round_trip: float | None = None
     first_ttft: float | None = None

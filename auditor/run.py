@@ -68,7 +68,7 @@ async def audit(loaded: Loaded, options: Options, events: Listener) -> Report:
         events(Event(kind="note", text=f"warning: {warning}"))
     with store.recording(options.save, loaded, evidence, _choices(options)) as keep:
         if not options.offline:
-            async with _endpoint(evidence, events) as profile:
+            async with _endpoint(evidence, loaded.key, events) as profile:
                 evidence = await _served(evidence, profile, loaded, events)
                 evidence = replace(evidence, plan=_planned(evidence, profile))
                 keep.update(evidence)
@@ -223,7 +223,7 @@ def unsaved(report: Report) -> str | None:
 
 
 @asynccontextmanager
-async def _endpoint(evidence: Evidence, events: Listener) -> AsyncIterator[Profile]:
+async def _endpoint(evidence: Evidence, key: str | None, events: Listener) -> AsyncIterator[Profile]:
     """The profile with an address that answers: `url: emulator` gets one for as long as the audit runs."""
     profile = evidence.profile
     if profile.endpoint.url != "emulator":
@@ -233,7 +233,8 @@ async def _endpoint(evidence: Evidence, events: Listener) -> AsyncIterator[Profi
         reason = evidence.geometry_error or evidence.device_error or "deployment.model and accelerator are missing"
         raise UsageError(f"{evidence.where('endpoint.url') or 'endpoint.url'}: nothing to emulate: {reason}")
     events(Event(kind="stage", text="start the emulator"))
-    url, stop = await start_process(spec_from(profile, evidence.geometry, evidence.device, evidence.settings))
+    parts = evidence.geometry, evidence.device, evidence.settings
+    url, stop = await start_process(spec_from(profile, *parts, api_key=key))
     try:
         yield replace(profile, endpoint=replace(profile.endpoint, url=url))
     finally:

@@ -42,6 +42,16 @@ def test_a_healthy_deployment_is_ready(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_an_error_rate_that_the_budget_cannot_prove_leaves_only_its_question_open(tmp_path: Path) -> None:
+    """0 of 320 failed requests prove less than 1 %, not 0.1 %."""
+    outcome = Scenario(base=EMBEDDED, profile={"slo.error_rate": "0.1%"}).run(tmp_path)
+    assert outcome.statuses() == {"W": "inconclusive", "H": "pass", "K": "pass", "M": "pass"}
+    assert outcome.report.exit_code == 4
+    [finding] = outcome.of("W113")
+    assert "more good requests" in (finding.missing or "")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHANGES)
 def test_one_change_flips_one_question(name: str, tmp_path: Path) -> None:
     scenario, question = CHANGES[name]
