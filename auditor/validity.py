@@ -348,7 +348,7 @@ def _ended(m: Measurement) -> Finding:
     why = f"Load {m.load.id} ended after {sent} of {count(planned, 'request')}: {m.stopped}."
     rest: dict[str, Any] = {"subject": m.load.id, "remedies": _budget(m.stopped)}
     if m.load.purpose == "slo":
-        missing = f"the other {count(planned - sent, 'request')}"
+        missing = f"the rest of load {m.load.id}, {count(planned - sent, 'request')}"
         return _doubt("T512", why, _voids(LOADED, "pass"), missing, **rest)
     return FAMILY.finding("T512", "warn", why, severity="low", **rest)
 

@@ -318,7 +318,7 @@ def test_estimated_tokens_void_tps_either_way():
 def test_a_load_that_stopped_early_voids_passes():
     finding = only("T512", under_load([make_sample(i) for i in range(50)], stopped="interrupted"))
     assert finding.status == "inconclusive"
-    assert finding.missing == "the other 150 requests"
+    assert finding.missing == "the rest of load slo, 150 requests"
     assert "W110:pass" in finding.voids
 
 
