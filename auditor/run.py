@@ -90,6 +90,8 @@ def judge(folder: Path, *, profile: Path | None, options: Options) -> Report:
         declared = replace(declare(loaded, options), today=evidence.today, offline=evidence.offline)
         seen = replace(declared, plan=evidence.plan, measurements=evidence.measurements)
         evidence = with_served(seen, loaded, evidence.served)
+        with store.recording(None, loaded, evidence) as keep:
+            evidence = keep.redact(evidence)
     return conclude(evidence, options)
 
 
@@ -109,9 +111,9 @@ def _refuse_other_traffic(evidence: Evidence, loaded: Loaded) -> None:
 def conclude(evidence: Evidence, options: Options) -> Report:
     """Judge evidence by every installed check: the same evidence gives the same report."""
     checks = plugins.load_checks()
-    findings = [*validity.judge(evidence)]
-    for check in checks:
-        findings.extend(finding for rule in check.rules for finding in _judged(rule, evidence))
+    validities = validity.FAMILY.rules if evidence.measurements else ()
+    rules = (*validities, *(rule for check in checks for rule in check.rules))
+    findings = [finding for rule in rules for finding in _judged(rule, evidence)]
     return verdict.decide(
         findings,
         checks,
@@ -125,7 +127,10 @@ def conclude(evidence: Evidence, options: Options) -> Report:
 
 
 def _judged(rule: Rule, evidence: Evidence) -> tuple[Finding, ...]:
-    """What a rule finds. One that breaks has decided nothing, and must not take what was measured with it."""
+    """What a rule finds. One that breaks has decided nothing, and must not take what was measured with it.
+
+    A broken T rule leaves every pass in doubt: it might have voided it.
+    """
     try:
         return tuple(rule.judge(evidence))
     except AuditError:
@@ -134,7 +139,9 @@ def _judged(rule: Rule, evidence: Evidence) -> tuple[Finding, ...]:
         if os.environ.get("AUDIT_TRACEBACK"):
             raise
         why = f"this rule broke ({type(error).__name__}: {error}); set AUDIT_TRACEBACK=1 to see where, and report it"
-        return (Finding(rule=rule.id, status="inconclusive", title=rule.title, why=why, deciding=True, missing=_WORKS),)
+        broken = Finding(rule=rule.id, status="inconclusive", title=rule.title, why=why, deciding=True, missing=_WORKS)
+        letters = [check.question for check in plugins.load_checks()] if rule in validity.FAMILY.rules else ()
+        return (replace(broken, voids=tuple(f"{letter}:pass" for letter in letters)),)
 
 
 def plan_offline(loaded: Loaded) -> Plan:
@@ -318,7 +325,7 @@ def _interrupted(evidence: Evidence) -> str | None:
 
 
 def _refuse_silence(evidence: Evidence) -> None:
-    """Raise NothingMeasured where requests were sent and not one got as much as a status line."""
+    """Raise NothingMeasured where not one request reached the endpoint. One that hangs was reached, and has failed."""
     samples = [sample for m in evidence.measurements for sample in m.samples]
-    if samples and all(s.status is None for s in samples) and not _interrupted(evidence):
+    if samples and all(s.error in ("connect", "tls") for s in samples) and not _interrupted(evidence):
         raise NothingMeasured(f"none of {len(samples)} requests was answered: {samples[0].detail or samples[0].error}")

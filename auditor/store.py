@@ -86,9 +86,10 @@ class Recording:
         if self.folder is None:
             return
         try:
-            if (self.folder / "run.json").exists():
+            if (self.folder / "run.json").exists() and _holds_requests(self.folder):
                 raise UsageError(f"{self.folder}: holds a saved run already; choose another folder, or remove it first")
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._path("measurements.jsonl").unlink(missing_ok=True)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise UsageError(f"{self.folder}: cannot be made ({reason}); choose another folder") from None
@@ -191,6 +192,11 @@ class Recording:
 
     def _fail(self, error: OSError) -> None:
         self.failure = f"{self.folder}: {UNSAVED} ({error.strerror or error})"
+
+
+def _holds_requests(folder: Path) -> bool:
+    """Whether a saved run got as far as a request; one that failed before may be written over."""
+    return any(file.stat().st_size for file in folder.glob("samples-*.jsonl")) or (folder / "report.json").exists()
 
 
 def _open(path: Path, *, append: bool = False) -> TextIO:

@@ -1,16 +1,18 @@
 """The pipeline's own promises: a rule that breaks costs its own verdict, not the audit."""
 
 import asyncio
+import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from auditor import plugins, run
-from auditor.errors import ToolError
+from auditor import plugins, run, store, validity
+from auditor.errors import NothingMeasured, ToolError
 from auditor.evidence import Check, Evidence, Finding, Rule
 from auditor.loading import load_profile
-from auditor.testing import make_evidence
+from auditor.testing import make_evidence, make_measurement, make_sample, with_slo
 
 
 def _fine(_evidence: Evidence) -> list[Finding]:
@@ -39,6 +41,38 @@ def test_a_rule_that_breaks_is_inconclusive_and_the_others_are_judged(monkeypatc
     assert found["X101"].status == "pass"
     assert found["X102"].status == "inconclusive"
     assert "ZeroDivisionError: float division by zero" in found["X102"].why
+
+
+def test_a_broken_validity_rule_leaves_every_pass_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = Check(question="T", title="Validity", rules=(Rule("T599", "Breaks", _breaks),))
+    monkeypatch.setattr(validity, "FAMILY", broken)
+    monkeypatch.setattr(plugins, "load_checks", lambda: _checks(Rule("X101", "Fine", _fine)))
+    report = run.conclude(make_evidence(), run.Options(only=("X",)))
+    assert report.verdict == "INCONCLUSIVE"
+    [passed] = [finding for finding in report.findings if finding.rule == "X101"]
+    assert (passed.status, passed.voided_by) == ("inconclusive", ("T599",))
+
+
+def test_only_an_endpoint_that_was_never_reached_measures_nothing() -> None:
+    def sent(error: str) -> Evidence:
+        samples = [make_sample(i, error=error, status=None, ttft=None, e2e=None, arrivals=()) for i in range(3)]
+        return replace(with_slo(make_evidence(), make_measurement(samples)), measurements=(make_measurement(samples),))
+
+    with pytest.raises(NothingMeasured, match="none of 3 requests was answered"):
+        run._refuse_silence(sent("connect"))
+    run._refuse_silence(sent("stalled"))  # it took the requests and hung: a failure of the service, to be judged
+
+
+def test_a_secret_of_the_profile_judged_with_reaches_no_report(tmp_path: Path) -> None:
+    profile = "version: 1\nname: p\nendpoint: {url: 'http://127.0.0.1:9/v1'}\n"
+    (tmp_path / "then.yaml").write_text(profile)
+    secret = "sk-a-secret-of-the-other-profile"
+    (tmp_path / "now.yaml").write_text(profile.replace("v1'}", f"v1', headers: {{x-api-key: {secret}}}}}"))
+    then = load_profile(tmp_path / "then.yaml")
+    asyncio.run(run.audit(then, run.Options(offline=True, save=tmp_path / "kept"), lambda _event: None))
+    report = run.judge(tmp_path / "kept", profile=tmp_path / "now.yaml", options=run.Options())
+    assert report.evidence.profile.endpoint.headers.keys() == {"x-api-key"}
+    assert secret not in json.dumps(store.plain(report))
 
 
 def test_a_broken_invariant_of_the_program_ends_the_audit(monkeypatch: pytest.MonkeyPatch) -> None:

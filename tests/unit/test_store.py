@@ -336,6 +336,13 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path, loaded):
         pass
 
 
+def test_a_run_that_failed_before_its_first_request_may_be_tried_again_in_the_same_folder(tmp_path, loaded):
+    with pytest.raises(ConnectionError), store.recording(tmp_path / "run", loaded, evidence(loaded)):
+        raise ConnectionError
+    record(tmp_path / "run", loaded)
+    assert store.load(tmp_path / "run").measurements
+
+
 def test_a_folder_that_cannot_be_made_or_written_is_known_before_anything_is_measured(tmp_path, loaded, monkeypatch):
     (tmp_path / "file").write_text("x")
     with (
