@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from auditor.catalog import accelerators, models
 from auditor.evidence import Check, Coverage, CoverageItem, Evidence, Finding, Location
 from auditor.measurement import (
     ClientHealth,
@@ -29,8 +30,6 @@ from auditor.measurement import (
     Snapshot,
 )
 from auditor.profile import Deployment, Endpoint, Lengths, Profile, Slo, Traffic, TrafficClass
-from auditor.theory.device import Device
-from auditor.theory.kv.geometry import Geometry, Layers
 from auditor.theory.settings import Settings
 
 __all__ = [
@@ -45,30 +44,8 @@ __all__ = [
     "with_slo",
 ]
 
-LLAMA_8B = Geometry(
-    name="meta-llama/Llama-3.1-8B-Instruct",
-    architecture="LlamaForCausalLM",
-    layers=(Layers(kind="full", count=32, kv_heads=8, qk_head_dim=128, v_head_dim=128),),
-    hidden_size=4096,
-    vocab_size=128256,
-    attention_heads=32,
-    parameters=8_030_261_248,
-    active_parameters=6_979_588_096,
-    embedding_parameters=525_336_576,
-    tied_embeddings=False,
-    max_position=131072,
-)
-H100 = Device(
-    key="h100-sxm",
-    name="H100 SXM5 80GB",
-    vendor="nvidia",
-    kind="gpu",
-    memory_bytes=80 * 2**30,
-    usable_bytes=int(79.2 * 2**30),
-    bandwidth=3.35e12,
-    flops={"bf16": 989e12, "fp16": 989e12, "fp8": 1979e12},
-    confidence="A",
-)
+LLAMA_8B = models.find("meta-llama/Llama-3.1-8B-Instruct")
+H100 = accelerators.find("h100-sxm")
 FLAGS = {
     "tensor_parallel": "--tensor-parallel-size",
     "quantization": "--quantization",

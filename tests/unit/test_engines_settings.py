@@ -2,6 +2,7 @@
 
 import pytest
 
+from auditor.catalog import models
 from auditor.engines import formats
 from auditor.engines.flavours import FLAVOURS
 from auditor.engines.launch import parse_launch
@@ -12,19 +13,7 @@ from auditor.profile import Deployment, Endpoint, Profile
 from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Geometry, Layers
 
-LLAMA = Geometry(
-    name="meta-llama/Llama-3.1-8B-Instruct",
-    architecture="LlamaForCausalLM",
-    layers=(Layers(kind="full", count=32, kv_heads=8, qk_head_dim=128, v_head_dim=128),),
-    hidden_size=4096,
-    vocab_size=128256,
-    attention_heads=32,
-    parameters=8_030_261_248,
-    active_parameters=6_979_588_096,
-    embedding_parameters=525_336_576,
-    tied_embeddings=False,
-    max_position=131072,
-)
+LLAMA = models.find("meta-llama/Llama-3.1-8B-Instruct")
 LATENT = Geometry(
     name="deepseek-ai/DeepSeek-V3",
     architecture="DeepseekV3ForCausalLM",
