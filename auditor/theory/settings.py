@@ -17,6 +17,11 @@ class Settings:
     `full_swa_cache` are llama.cpp's (-np, -ub, --kv-unified, --swa-full); its `max_model_len` is the context per slot.
     `captured_batch` is the largest batch captured as a kernel graph (SGLang --cuda-graph-max-bs, vLLM's largest
     capture size); larger batches run without.
+    `decode_context_parallel` devices of a TP group share one request's tokens (vLLM). `draft_layers` are full attention
+    layers of the draft (None: one where `speculative_tokens` are drafted). Recurrent state: `mamba_cache_mode` is
+    vLLM's ("none", "all", "align"), `mamba_slots` SGLang's --max-mamba-cache-size, `mamba_full_ratio` its
+    --mamba-full-memory-ratio; `state_bytes` of one matrix element where a flag sets it (None: as the model asks),
+    `conv_bytes` of one element of the convolution window (None: the compute dtype's).
     """
 
     engine: str
@@ -47,6 +52,13 @@ class Settings:
     full_swa_cache: bool = False
     swa_full_tokens_ratio: float = 0.8
     captured_batch: int | None = None
+    decode_context_parallel: int = 1
+    draft_layers: int | None = None
+    mamba_cache_mode: str | None = None
+    mamba_slots: int | None = None
+    mamba_full_ratio: float = 0.9
+    state_bytes: float | None = None
+    conv_bytes: float | None = None
 
     @property
     def pins_pool(self) -> bool:

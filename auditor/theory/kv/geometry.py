@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = ["Experts", "Geometry", "Layers"]
+__all__ = ["Experts", "Geometry", "Indexer", "Layers", "Recurrent"]
 
 LayerKind = Literal["full", "sliding", "chunked", "mla"]
+RecurrentKind = Literal["linear", "mamba1", "mamba2", "short_conv"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,6 +16,8 @@ class Layers:
 
     `window` (tokens) belongs to sliding and chunked layers; `latent_dim` (kv_lora_rank + qk_rope_head_dim) to MLA,
     whose `kv_heads` is 1 for the cache. `qk_head_dim` and `v_head_dim` are per head, as attention computes them.
+    `readers` are further layers that attend to this group's cache and store none of their own (Gemma's shared keys and
+    values).
     """
 
     kind: LayerKind
@@ -24,6 +27,41 @@ class Layers:
     v_head_dim: int
     window: int | None = None
     latent_dim: int | None = None
+    readers: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recurrent:
+    """`count` layers that keep a state of fixed size for each sequence instead of keys and values of every token.
+
+    A state is a convolution window of `conv_kernel` - 1 columns, heads x head_dim + 2 x groups x state_size channels
+    wide, and a matrix of heads x head_dim x state_size. Gated delta nets ("linear"): heads and head_dim of the values,
+    groups and state_size heads and size of the keys. Mamba-2: groups share B and C. Mamba-1: one head a channel, no
+    groups in the window. Short convolutions: hidden_size heads of one, no matrix (state_size 0).
+    `state_bytes` are bytes of one matrix element as the model asks for them; None: the compute dtype's.
+    """
+
+    kind: RecurrentKind
+    count: int
+    heads: int
+    head_dim: int
+    state_size: int
+    groups: int
+    conv_kernel: int
+    state_bytes: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Indexer:
+    """The small key cache by which sparse attention (DSA) picks what to attend to: `count` layers of it.
+
+    `token_bytes` is one token in one layer, never divided by tensor parallelism: 132 for 128 fp8 values and their
+    scale. `topk` is how many tokens attention then reads.
+    """
+
+    count: int
+    token_bytes: int
+    topk: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +104,12 @@ class Geometry:
     vision: bool = False
     source: str = ""
     notes: tuple[str, ...] = ()
+    recurrent: tuple[Recurrent, ...] = ()
+    indexer: Indexer | None = None
     extra: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def layer_count(self) -> int:
-        """Attention layers in all."""
-        return sum(group.count for group in self.layers)
+        """Attention and recurrent layers in all."""
+        attention = sum(group.count + group.readers for group in self.layers)
+        return attention + sum(group.count for group in self.recurrent)

@@ -1,0 +1,49 @@
+"""Bytes of the state that recurrent layers keep for each sequence, whatever its length."""
+
+from auditor.theory.kv.cells import attention_parallel
+from auditor.theory.kv.geometry import Geometry, Recurrent
+from auditor.theory.settings import Settings
+
+__all__ = ["all_state_bytes", "conv_bytes", "matrix_bytes", "state_bytes"]
+
+_ELEMENT = {"fp32": 4.0}
+
+
+def conv_bytes(layer: Recurrent, settings: Settings) -> float:
+    """Bytes of one layer's convolution window for one sequence, on one device.
+
+    (heads x head_dim + 2 x groups x state_size) / TP channels, conv_kernel - 1 columns and one more for each drafted
+    token (vllm/model_executor/layers/mamba/mamba_utils.py). Groups fewer than TP are copied until each device has one.
+    """
+    parallel = attention_parallel(settings)
+    channels = layer.heads * layer.head_dim + 2 * _groups(layer, parallel) * layer.state_size
+    columns = layer.conv_kernel - 1 + settings.speculative_tokens
+    return channels / parallel * columns * (settings.conv_bytes or _plain(settings))
+
+
+def matrix_bytes(layer: Recurrent, settings: Settings) -> float:
+    """Bytes of one layer's state matrix for one sequence, on one device: heads / TP x head_dim x state_size."""
+    element = settings.state_bytes or layer.state_bytes or _plain(settings)
+    return layer.heads / attention_parallel(settings) * layer.head_dim * layer.state_size * element
+
+
+def state_bytes(layer: Recurrent, settings: Settings) -> float:
+    """Bytes of one layer's whole state for one sequence, on one device."""
+    return conv_bytes(layer, settings) + matrix_bytes(layer, settings)
+
+
+def all_state_bytes(geometry: Geometry, settings: Settings) -> float:
+    """Bytes of one sequence's state over the recurrent layers that one device holds (its share of the stages)."""
+    stages = settings.pipeline_parallel
+    return sum(-(-layer.count // stages) * state_bytes(layer, settings) for layer in geometry.recurrent)
+
+
+def _groups(layer: Recurrent, parallel: int) -> int:
+    """Mamba-2 groups, copied up where TP does not divide them."""
+    if layer.kind != "mamba2" or layer.groups % parallel == 0:
+        return layer.groups
+    return -(-layer.groups // parallel) * parallel
+
+
+def _plain(settings: Settings) -> float:
+    return _ELEMENT.get(settings.compute_dtype, 2.0)
