@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from auditor.catalog import safetensors
-from auditor.catalog.architectures import FAMILIES, Counts, Family, count
+from auditor.catalog.architectures import FAMILIES, Family
+from auditor.catalog.parameters import Counts, count
 from auditor.errors import UsageError
 from auditor.theory.kv.geometry import Experts, Geometry, LayerKind, Layers
 
