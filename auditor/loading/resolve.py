@@ -1,11 +1,13 @@
 """Names in the profile -> the objects of the catalogue, or of the model files that the user has."""
 
+from pathlib import Path
+
 from auditor.errors import UsageError
 from auditor.loading.profile import Loaded
 from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Geometry
 
-__all__ = ["resolve_device", "resolve_model"]
+__all__ = ["read_model", "resolve_device", "resolve_model"]
 
 
 def resolve_model(loaded: Loaded) -> tuple[Geometry | None, str | None]:
@@ -14,20 +16,28 @@ def resolve_model(loaded: Loaded) -> tuple[Geometry | None, str | None]:
     `deployment.model` (else the launch line's model) is a HF folder, a config.json or a GGUF file relative to the
     profile, else a catalogue name.
     """
-    from auditor.catalog import gguf, hf, models
-
     name = _declared(loaded, "model")
     if name is None:
         return None, "no model is declared (deployment.model)"
     try:
-        path = (loaded.path.parent / name).expanduser()
-        if name.endswith(".gguf"):
-            return gguf.read(path), None
-        if name.endswith(".json") or (path / "config.json").is_file():
-            return hf.read(path), None
-        return models.find(name), None
+        return read_model(name, loaded.path.parent), None
     except (UsageError, OSError) as error:
         return None, f"deployment.model: {error}"
+
+
+def read_model(name: str, folder: Path) -> Geometry:
+    """Geometry of a HF folder, a config.json or a GGUF file relative to `folder`, else of a catalogue model.
+
+    Raises UsageError where it cannot be read or is not known, OSError where a path is no path.
+    """
+    from auditor.catalog import gguf, hf, models
+
+    path = (folder / name).expanduser()
+    if name.endswith(".gguf"):
+        return gguf.read(path)
+    if name.endswith(".json") or (path / "config.json").is_file():
+        return hf.read(path)
+    return models.find(name)
 
 
 def resolve_device(loaded: Loaded) -> tuple[Device | None, str | None]:

@@ -21,7 +21,8 @@ class Settings:
     layers of the draft (None: one where `speculative_tokens` are drafted). Recurrent state: `mamba_cache_mode` is
     vLLM's ("none", "all", "align"), `mamba_slots` SGLang's --max-mamba-cache-size, `mamba_full_ratio` its
     --mamba-full-memory-ratio; `state_bytes` of one matrix element where a flag sets it (None: as the model asks),
-    `conv_bytes` of one element of the convolution window (None: the compute dtype's).
+    `conv_bytes` of one element of the convolution window (None: the compute dtype's). `weight_bytes` are the weights of
+    one device where they are known from elsewhere (a log line); None: they are computed from the model.
     """
 
     engine: str
@@ -59,6 +60,7 @@ class Settings:
     mamba_full_ratio: float = 0.9
     state_bytes: float | None = None
     conv_bytes: float | None = None
+    weight_bytes: float | None = None
 
     @property
     def pins_pool(self) -> bool:

@@ -44,8 +44,11 @@ def per_device_bytes(geometry: Geometry, settings: Settings) -> float:
     """Bytes of weights on the device that holds most.
 
     Tensor parallelism divides linear layers and the vocabulary and copies norms and routers; routed experts divide over
-    all devices that share them; pipeline stages hold their layers, the outer ones also embedding or head.
+    all devices that share them; pipeline stages hold their layers, the outer ones also embedding or head. What the
+    settings say outright is taken as it is.
     """
+    if settings.weight_bytes is not None:
+        return settings.weight_bytes
     parts = _parts(geometry, settings)
     tensor, stages = settings.tensor_parallel, settings.pipeline_parallel
     ends = parts.embedding + parts.head if stages == 1 else max(parts.embedding, parts.head)

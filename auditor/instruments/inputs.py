@@ -1,0 +1,346 @@
+"""One row of an instrument (a command line, a line of a batch) -> what theory takes: geometry, settings, device.
+
+The engine's own rules and defaults are those of an audit (`engines.settings.resolve`); a row only spells them shorter.
+"""
+
+import json
+import re
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+from auditor.catalog import accelerators, hf
+from auditor.engines.flavours import FLAVOURS
+from auditor.engines.formats import dtype
+from auditor.engines.launch import Launch, parse_launch
+from auditor.engines.settings import resolve
+from auditor.errors import UsageError
+from auditor.instruments.keys import checked
+from auditor.instruments.layers import from_layers
+from auditor.loading import read_model
+from auditor.loading.problems import one_line
+from auditor.profile import Deployment, Endpoint, Profile
+from auditor.theory.device import Device
+from auditor.theory.kv.geometry import Geometry
+from auditor.theory.settings import Settings
+
+__all__ = ["Inputs", "inputs"]
+
+_GIB = 1 << 30
+_ENGINES = (  # how people write engines, and what is computed for them
+    (r"vllm|aphrodite", "vllm"),
+    (r"sglang", "sglang"),
+    (r"llama\.?[ _-]?cpp|ollama|lm ?studio|koboldcpp", "llamacpp"),
+    (r"tensorrt|trt-?_?llm|\btrt\b|\bnim\b", "trtllm"),
+    (r"lmdeploy|turbomind", "lmdeploy"),
+)
+_VERSION = re.compile(r"(?<![\d.-])v?(\d{1,2}\.\d+(?:\.\d+)?)(?![\dx])(?:rc\d+|\.dev\d+)?|\b(b\d{4,})\b")
+_VENDORS = (
+    (r"nvidia|cuda|rtx|gtx|tesla|quadro|[ahbv]\d{2,3}\b", "nvidia"),
+    (r"\bamd\b|\bmi\d|radeon|\brx ?\d|rocm", "amd"),
+    (r"intel|\barc\b|gaudi", "intel"),
+    (r"apple|\bm\d\b", "apple"),
+    (r"\bcpu\b|xeon|epyc", "cpu"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """What a row says, completed by the engine's defaults and the catalogue.
+
+    `device` is None where no accelerator is named and none is needed (the pool is given). `sources` say where each
+    field of `settings` comes from, and "geometry", "device" and "weights" likewise; `notes` what was assumed.
+    """
+
+    geometry: Geometry
+    settings: Settings
+    device: Device | None
+    sources: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+
+
+def inputs(row: Mapping[str, Any], base: Path | None = None, also: Container[str] = ()) -> Inputs:
+    """Read one row; files are found relative to `base`. Keys in `also` are the caller's own and left alone.
+
+    Raises UsageError with the key, what is wrong, and what to do.
+    """
+    values = checked(row, also)
+    launch = _launch(values)
+    engine, notes = _engine(values, launch)
+    geometry = _geometry(values, launch, base or Path())
+    device, unsure = _device(values, engine)
+    notes += unsure
+    version, unread = _version(values, launch, engine)
+    notes += unread
+    profile = Profile(version=1, name="", endpoint=_endpoint(engine), deployment=_deployment(values, version))
+    settings, sources = resolve(profile, launch, None, geometry, device)
+    own = _own(values, engine) | _computing(values, device)
+    settings = replace(settings, engine=engine, engine_version=version or settings.engine_version, **own)
+    told = {**sources, **dict.fromkeys(own, "declared"), "geometry": geometry.source, "device": _device_source(values)}
+    told["weights"] = _weights_source(values, geometry)
+    return Inputs(geometry=geometry, settings=settings, device=device, sources=told, notes=(*notes, *geometry.notes))
+
+
+# --------------------------------------------------------------------------------------------------------------- engine
+
+
+def _launch(values: Mapping[str, Any]) -> Launch | None:
+    if "launch" not in values:
+        return None
+    named = _flavour(values["engine"]) if "engine" in values else None
+    try:
+        return parse_launch(values["launch"], named if named in FLAVOURS else None)
+    except UsageError as error:
+        raise UsageError(f"launch: {str(error).removeprefix('deployment.launch: ')}") from None
+
+
+def _engine(values: Mapping[str, Any], launch: Launch | None) -> tuple[str, tuple[str, ...]]:
+    written = values.get("engine")
+    if written is None:
+        if launch is not None:
+            return launch.engine, ()
+        return "vllm", ("no engine is named: vLLM is assumed",)
+    engine = _flavour(written)
+    if engine is None:
+        return "generic", (f"the engine {one_line(written)} is not known: plain paging is assumed",)
+    return engine, ()
+
+
+@cache
+def _flavour(written: str) -> str | None:
+    """The engine that people mean, by the words they use for it and its forks."""
+    word = written.casefold()
+    if word in FLAVOURS:
+        return word
+    return next((name for pattern, name in _ENGINES if re.search(pattern, word)), None)
+
+
+def _version(values: Mapping[str, Any], launch: Launch | None, engine: str) -> tuple[str | None, tuple[str, ...]]:
+    """The version as numbers ("v0.11.2+rhai5" -> "0.11.2"), from its own key or the engine's ("vllm 0.18.0")."""
+    written = values.get("engine_version")
+    if written is None:
+        told = launch.fields.get("engine_version") if launch is not None else None
+        found = _numbers(values.get("engine", ""))
+        return found or (str(told) if told else None), ()
+    found = _numbers(written)
+    if found is not None or engine == "llamacpp":  # whose rules have not changed with its builds
+        return found, ()
+    return None, (f"engine_version {one_line(written)} names no release: the newest rules are assumed",)
+
+
+@cache
+def _numbers(written: str) -> str | None:
+    match = _VERSION.search(written)
+    return None if match is None else match[0].removeprefix("v")
+
+
+def _endpoint(engine: str) -> Endpoint:
+    known: Any = engine if engine in FLAVOURS else "generic"
+    return Endpoint(url="", engine=known)
+
+
+# ---------------------------------------------------------------------------------------------------------------- model
+
+
+def _geometry(values: Mapping[str, Any], launch: Launch | None, base: Path) -> Geometry:
+    name = values.get("model") or (launch.fields.get("model") if launch is not None else None)
+    label = str(name) if name else ""
+    given = [key for key in ("model_config", "model_config_inline", "kv_layers") if key in values]
+    if len(given) > 1:
+        raise UsageError(f"{given[1]}: the model is already given by {given[0]}; leave one out")
+    if "model_config" in values:
+        geometry = _named(_read(values["model_config"], base), label)
+    elif "model_config_inline" in values:
+        geometry = _inline(json.dumps(values["model_config_inline"], sort_keys=True), label)
+    elif "kv_layers" in values:
+        geometry = from_layers(label, values["kv_layers"], values.get("model_facts") or {})
+    elif label:
+        geometry = _raised(_model(label, base))
+    else:
+        raise UsageError("model: none is given; name a catalogue model, a folder, a config.json or a GGUF file")
+    if "weight_file_bytes" in values:
+        stored = int(values["weight_file_bytes"])
+        return replace(geometry, weight_bytes=stored, quantization=values.get("quantization") or geometry.quantization)
+    return geometry
+
+
+def _named(geometry: Geometry, label: str) -> Geometry:
+    return replace(geometry, name=label) if label else geometry
+
+
+def _raised(found: Geometry | UsageError) -> Geometry:
+    if isinstance(found, UsageError):
+        raise found
+    return found
+
+
+def _read(path: str, base: Path) -> Geometry:
+    return _raised(_config(str(base / path)))
+
+
+@lru_cache(maxsize=1024)
+def _config(path: str) -> Geometry | UsageError:
+    """Each file is read once, however many rows name it; what is wrong with it is kept as well."""
+    try:
+        return hf.read(path)
+    except UsageError as error:
+        return UsageError(f"model_config: {error}")
+
+
+@lru_cache(maxsize=1024)
+def _model(name: str, base: Path) -> Geometry | UsageError:
+    try:
+        return read_model(name, base)
+    except (UsageError, OSError) as error:
+        return UsageError(f"model: {error}")
+
+
+@lru_cache(maxsize=1024)
+def _inline(config: str, label: str) -> Geometry:
+    try:
+        return hf.geometry(json.loads(config), label or "model_config_inline", source="model_config_inline")
+    except UsageError as error:
+        raise UsageError(f"model_config_inline: {error}") from None
+
+
+def _weights_source(values: Mapping[str, Any], geometry: Geometry) -> str:
+    if "weights_gib" in values or "weight_file_bytes" in values:
+        return "declared"
+    return "the model's files" if geometry.weight_bytes is not None else "computed from parameters"
+
+
+# --------------------------------------------------------------------------------------------------------------- device
+
+
+def _device(values: Mapping[str, Any], engine: str) -> tuple[Device | None, tuple[str, ...]]:
+    """The accelerator; one that the catalogue does not know serves where its memory is given or not needed."""
+    memory = values.get("gpu_memory_gib")
+    written = values.get("accelerator")
+    if written is None and memory is None:
+        return None, ()
+    found = _accelerator(written) if written is not None else UsageError("accelerator: none is named")
+    if isinstance(found, Device):
+        return (found if memory is None else replace(found, usable_bytes=int(memory * _GIB))), ()
+    if memory is not None:
+        note = "" if written is None else f"accelerator {one_line(written)} is not known: only its memory is used"
+        return _unknown(written or "unknown", memory), ((note,) if note else ())
+    if "kv_pool_gib" in values or engine == "llamacpp":
+        return None, (f"accelerator {one_line(str(written))} is not known",)
+    raise UsageError(f"{found}; or give gpu_memory_gib")
+
+
+@lru_cache(maxsize=4096)
+def _accelerator(written: str) -> Device | UsageError:
+    """The catalogue's device; of several names ("A40/48G", "L40S/A40", "A100-40G?") the first that is known."""
+    try:
+        return accelerators.find(written)
+    except UsageError as error:
+        first = UsageError(f"accelerator: {error}")
+    for part in re.split(r"[/?]", written)[: written.count("/") + written.count("?")]:
+        try:
+            if re.search(r"[A-Za-z]", part):
+                return accelerators.find(part)
+        except UsageError:
+            continue
+    return first
+
+
+def _unknown(written: str, memory: float) -> Device:
+    """A device of which only the memory is known; its vendor by the words of its name."""
+    word = written.casefold()
+    vendor = next((name for pattern, name in _VENDORS if re.search(pattern, word)), "unknown")
+    return Device(
+        key=one_line(word),
+        name=one_line(written),
+        vendor=vendor,
+        kind="cpu" if vendor == "cpu" else "gpu",
+        memory_bytes=int(memory * _GIB),
+        usable_bytes=int(memory * _GIB),
+        bandwidth=0.0,
+        flops={},
+        notes=("not in the catalogue: no speed is known of it",),
+    )
+
+
+def _device_source(values: Mapping[str, Any]) -> str:
+    return "declared" if "gpu_memory_gib" in values else "catalogue"
+
+
+# ------------------------------------------------------------------------------------------------------------- settings
+
+
+def _deployment(values: Mapping[str, Any], version: str | None) -> Deployment:
+    """The fields that a profile has too."""
+    fraction = next(
+        (values[key] for key in ("gpu_memory_utilization", "mem_fraction_static", "memory_fraction") if key in values),
+        None,
+    )
+    return Deployment(
+        count=values.get("count", 1),
+        tensor_parallel=values.get("tensor_parallel"),
+        pipeline_parallel=values.get("pipeline_parallel"),
+        data_parallel=values.get("data_parallel"),
+        expert_parallel=values.get("expert_parallel"),
+        quantization=_method(values.get("quantization")),
+        kv_cache_dtype=values.get("kv_cache_dtype"),
+        engine_version=version,
+        max_model_len=values.get("max_model_len"),
+        max_num_seqs=values.get("slots") or values.get("max_num_seqs"),
+        max_num_batched_tokens=values.get("max_num_batched_tokens"),
+        gpu_memory_utilization=fraction,
+        mem_fraction_static=fraction,
+        block_size=values.get("block_size"),
+        enforce_eager=values.get("enforce_eager"),
+    )
+
+
+def _method(written: str | None) -> str | None:
+    """A quantisation word without an aside: "fp8(marlin w8)" is fp8."""
+    return None if written is None else re.sub(r"\s*\(.*\)", "", written) or None
+
+
+def _computing(values: Mapping[str, Any], device: Device | None) -> dict[str, Any]:
+    """The format of matrix products; of several ("int8/fp16 MMQ") the first that the device has, else the first."""
+    words = re.split(r"[/\s]+", values.get("compute_dtype", "").casefold())
+    named = [dtype(word) or word for word in words if word]
+    if not named:
+        return {}
+    return {"compute_dtype": next((word for word in named if device is not None and word in device.flops), named[0])}
+
+
+def _own(values: Mapping[str, Any], engine: str) -> dict[str, Any]:
+    """The fields of `Settings` that a profile has no word for, as given; they win over what was resolved."""
+    names = {
+        "memory_fraction": "memory_fraction",
+        "kv_bytes_per_element": "kv_bytes",
+        "kv_pool_tokens": "kv_pool_tokens",
+        "decode_context_parallel": "decode_context_parallel",
+        "hybrid_kv_cache_manager": "hybrid_kv_manager",
+        "num_speculative_tokens": "speculative_tokens",
+        "extra_full_layers": "draft_layers",
+        "mamba_cache_mode": "mamba_cache_mode",
+        "mamba_slots": "mamba_slots",
+        "mamba_full_ratio": "mamba_full_ratio",
+        "ssm_bytes": "state_bytes",
+        "conv_bytes": "conv_bytes",
+        "swa_full_tokens_ratio": "swa_full_tokens_ratio",
+        "n_ubatch": "ubatch",
+        "swa_full": "full_swa_cache",
+        "kv_unified": "kv_unified",
+    }
+    own = {field: values[key] for key, field in names.items() if key in values}
+    for key in ("gpu_memory_utilization", "mem_fraction_static"):
+        if key in values:
+            own.setdefault("memory_fraction", values[key])
+    if "kv_pool_gib" in values:
+        own["kv_pool_bytes"] = round(values["kv_pool_gib"] * _GIB)
+    if "weights_gib" in values:
+        own["weight_bytes"] = values["weights_gib"] * _GIB
+    if engine == "llamacpp":
+        if "kv_pool_gib" in values and "max_model_len" not in values:
+            own["max_model_len"] = None  # the context follows from the cells that the pool holds
+        if "ik_llama" in values.get("engine", "").casefold():
+            own.setdefault("full_swa_cache", True)  # this fork keeps sliding layers in full
+    return own

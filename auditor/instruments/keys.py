@@ -1,0 +1,115 @@
+"""The keys of a row that describes one deployment to an instrument, and how their values are checked."""
+
+import math
+from collections.abc import Callable, Container, Mapping
+from typing import Any
+
+from auditor.errors import UsageError
+from auditor.loading.problems import did_you_mean, one_line
+
+__all__ = ["KEYS", "checked", "refuse"]
+
+_LARGEST = 10**15
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value.strip() else None
+
+
+def _whole(value: Any) -> int | None:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _LARGEST else None
+
+
+def _count(value: Any) -> int | None:
+    return _whole(value) or None
+
+
+def _amount(value: Any) -> float | None:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if number and math.isfinite(value) and 0 < value < _LARGEST else None
+
+
+def _share(value: Any) -> float | None:
+    found = _amount(value)
+    return found if found is not None and found <= 1 else None
+
+
+def _switch(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _mapping(value: Any) -> dict[str, Any] | None:
+    return value if isinstance(value, dict) and value else None
+
+
+def _list(value: Any) -> list[Any] | None:
+    return value if isinstance(value, list) and value else None
+
+
+def _id(value: Any) -> Any:
+    return value if isinstance(value, str | int | float) else None
+
+
+_WANTED: Mapping[Callable[[Any], Any], str] = {
+    _text: "text is needed",
+    _whole: "a whole number of 0 or more is needed",
+    _count: "a whole number of 1 or more is needed",
+    _amount: "a number above 0 is needed",
+    _share: "a fraction above 0 and up to 1 is needed, such as 0.9",
+    _switch: "true or false is needed",
+    _mapping: "an object with keys is needed",
+    _list: "a list with entries is needed",
+    _id: "text or a number is needed",
+}
+_BY_KIND: Mapping[Callable[[Any], Any], tuple[str, ...]] = {
+    _id: ("id",),
+    _text: (
+        *("engine", "engine_version", "launch", "model", "model_config", "accelerator", "quantization"),
+        *("compute_dtype", "kv_cache_dtype", "mamba_cache_mode"),
+    ),
+    _mapping: ("model_config_inline", "model_facts"),
+    _list: ("kv_layers",),
+    _count: (
+        *("count", "tensor_parallel", "pipeline_parallel", "data_parallel", "expert_parallel"),
+        *("decode_context_parallel", "block_size", "max_model_len", "max_num_seqs", "max_num_batched_tokens"),
+        *("mamba_slots", "n_ubatch", "slots", "kv_pool_tokens"),
+    ),
+    _whole: ("num_speculative_tokens", "extra_full_layers"),
+    _amount: (
+        *("gpu_memory_gib", "weight_file_bytes", "weights_gib", "kv_pool_gib", "kv_bytes_per_element"),
+        *("ssm_bytes", "conv_bytes", "swa_full_tokens_ratio", "mamba_full_ratio"),
+    ),
+    _share: ("gpu_memory_utilization", "mem_fraction_static", "memory_fraction"),
+    _switch: ("enforce_eager", "hybrid_kv_cache_manager", "swa_full", "kv_unified"),
+}
+KEYS: Mapping[str, Callable[[Any], Any]] = {key: kind for kind, keys in _BY_KIND.items() for key in keys}
+"""Every key of a row, with the function that gives its value as the program uses it, or None for a wrong one."""
+
+
+def refuse(names: Container[str] | Mapping[str, Any], given: Mapping[str, Any], place: str = "") -> None:
+    """Raise UsageError for the first key of `given` that is not among `names`, with the nearest that is."""
+    for key in given:
+        if key not in names:
+            near = did_you_mean(str(key), names) if isinstance(names, Mapping) else ""
+            raise UsageError(f"{place}{one_line(str(key))}: unknown key{near}")
+
+
+def checked(row: Mapping[str, Any], also: Container[str] = ()) -> dict[str, Any]:
+    """The row's values, checked, without those that say nothing (null); keys in `also` are the caller's own.
+
+    Raises UsageError with the key and what is needed.
+    """
+    found: dict[str, Any] = {}
+    for key, value in row.items():
+        kind = KEYS.get(key)
+        if kind is None:
+            if key in also:
+                continue
+            refuse(KEYS, {key: value})
+        elif value is not None:
+            found[key] = kind(value)
+            if found[key] is None:
+                raise UsageError(f"{key}: {one_line(repr(value))[:60]}, {_WANTED[kind]}")
+    return found
