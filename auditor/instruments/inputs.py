@@ -50,8 +50,9 @@ _VENDORS = (
 class Inputs:
     """What a row says, completed by the engine's defaults and the catalogue.
 
-    `device` is None where no accelerator is named and none is needed (the pool is given). `sources` say where each
-    field of `settings` comes from, and "geometry", "device" and "weights" likewise; `notes` what was assumed.
+    `device` is None where none is named or the one that is is not known; `no_device` says why, for whoever needs one. A
+    device outside the catalogue whose memory is given has no bandwidth and no flops. `sources` say where each field of
+    `settings` comes from, and "geometry", "device" and "weights" likewise; `notes` what was assumed.
     """
 
     geometry: Geometry
@@ -59,6 +60,7 @@ class Inputs:
     device: Device | None
     sources: Mapping[str, str]
     notes: tuple[str, ...] = ()
+    no_device: str = ""
 
 
 def inputs(row: Mapping[str, Any], base: Path | None = None, also: Container[str] = ()) -> Inputs:
@@ -70,8 +72,7 @@ def inputs(row: Mapping[str, Any], base: Path | None = None, also: Container[str
     launch = _launch(values)
     engine, notes = _engine(values, launch)
     geometry = _geometry(values, launch, base or Path())
-    device, unsure = _device(values, engine)
-    notes += unsure
+    device, unsure = _device(values)
     version, unread = _version(values, launch, engine)
     notes += unread
     profile = Profile(version=1, name="", endpoint=_endpoint(engine), deployment=_deployment(values, version))
@@ -80,7 +81,14 @@ def inputs(row: Mapping[str, Any], base: Path | None = None, also: Container[str
     settings = replace(settings, engine=engine, engine_version=version or settings.engine_version, **own)
     told = {**sources, **dict.fromkeys(own, "declared"), "geometry": geometry.source, "device": _device_source(values)}
     told["weights"] = _weights_source(values, geometry)
-    return Inputs(geometry=geometry, settings=settings, device=device, sources=told, notes=(*notes, *geometry.notes))
+    return Inputs(
+        geometry=geometry,
+        settings=settings,
+        device=device,
+        sources=told,
+        notes=(*notes, *geometry.notes, *([unsure] if unsure and device is not None else ())),
+        no_device="" if device is not None else unsure,
+    )
 
 
 # --------------------------------------------------------------------------------------------------------------- engine
@@ -214,21 +222,18 @@ def _weights_source(values: Mapping[str, Any], geometry: Geometry) -> str:
 # --------------------------------------------------------------------------------------------------------------- device
 
 
-def _device(values: Mapping[str, Any], engine: str) -> tuple[Device | None, tuple[str, ...]]:
-    """The accelerator; one that the catalogue does not know serves where its memory is given or not needed."""
-    memory = values.get("gpu_memory_gib")
-    written = values.get("accelerator")
-    if written is None and memory is None:
-        return None, ()
-    found = _accelerator(written) if written is not None else UsageError("accelerator: none is named")
+def _device(values: Mapping[str, Any]) -> tuple[Device | None, str]:
+    """The accelerator, and what is wrong with it. One that the catalogue does not know serves by its memory alone."""
+    memory, written = values.get("gpu_memory_gib"), values.get("accelerator")
+    if written is None:
+        missing = "accelerator: none is named; name one, or give gpu_memory_gib"
+        return (None, missing) if memory is None else (_unknown("unknown", memory), "")
+    found = _accelerator(written)
     if isinstance(found, Device):
-        return (found if memory is None else replace(found, usable_bytes=int(memory * _GIB))), ()
-    if memory is not None:
-        note = "" if written is None else f"accelerator {one_line(written)} is not known: only its memory is used"
-        return _unknown(written or "unknown", memory), ((note,) if note else ())
-    if "kv_pool_gib" in values or engine == "llamacpp":
-        return None, (f"accelerator {one_line(str(written))} is not known",)
-    raise UsageError(f"{found}; or give gpu_memory_gib")
+        return (found if memory is None else replace(found, usable_bytes=int(memory * _GIB))), ""
+    if memory is None:
+        return None, f"{found}; or give gpu_memory_gib"
+    return _unknown(written, memory), f"accelerator {one_line(written)} is not known: only its memory is used"
 
 
 @lru_cache(maxsize=4096)
