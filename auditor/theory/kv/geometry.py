@@ -84,6 +84,11 @@ class Geometry:
     `parameters` counts everything stored once (tied embeddings once); `embedding_parameters` is one vocab x hidden
     matrix; `active_parameters` is what one token passes through in the layer stack (no embeddings, no lm_head; routed
     experts only those used). `weight_bytes` is the true size where a file told it, else None.
+
+    `formats` says how a quantised checkpoint stores each of its parts, where its config tells: attention, recurrent
+    (the mixers of recurrent layers), dense (MLPs of layers without routed experts), shared (shared experts), experts,
+    head; values are words as in `quantization`, or "none" for a part left in `dtype`. Empty: nothing is known beyond
+    `quantization`. `kv_format` is the KV cache's own format where the checkpoint brings scales for one ("fp8").
     """
 
     name: str
@@ -107,6 +112,8 @@ class Geometry:
     recurrent: tuple[Recurrent, ...] = ()
     indexer: Indexer | None = None
     extra: Mapping[str, int] = field(default_factory=dict)
+    formats: Mapping[str, str] = field(default_factory=dict)
+    kv_format: str | None = None
 
     @property
     def layer_count(self) -> int:
