@@ -1,6 +1,6 @@
 """What the requests in flight hold of the KV cache, and what a replica carries of them: from evidence, for checks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from auditor.evidence import Evidence, Number, Provenance, Status
 from auditor.profile import TrafficClass
@@ -9,7 +9,7 @@ from auditor.theory.carrying import Mix, PoolRange
 from auditor.theory.kv.cells import KvPool
 from auditor.theory.room import ways
 
-__all__ = ["batch_limits", "carried", "carries", "mix", "surely_roomy", "ways_to_carry"]
+__all__ = ["batch_limits", "carried", "carries", "mix", "mixed", "surely_roomy", "ways_to_carry"]
 
 SHARE_PREFIXES = ("vllm", "sglang")  # engines that keep a shared prefix once
 
@@ -20,10 +20,28 @@ def mix(evidence: Evidence, quantile: float | None) -> Mix:
     None is the mean over their lives. Classes weigh by how long their requests stay (Little's law).
     """
     cached = evidence.served is None or evidence.served.prefix_caching is not False
-    once, parts, prefixes = cached and evidence.engine in SHARE_PREFIXES, [], 0
-    for c in evidence.profile.traffic.classes:
+    once = cached and evidence.engine in SHARE_PREFIXES
+    stays = [_stay(evidence, c) for c in evidence.profile.traffic.classes]
+    return mixed(evidence.profile.traffic.classes, quantile, once=once, context=evidence.context, stays=stays)
+
+
+def mixed(
+    classes: Sequence[TrafficClass],
+    quantile: float | None,
+    *,
+    once: bool,
+    context: int | None,
+    stays: Sequence[float] | None = None,
+) -> Mix:
+    """The mix of these classes; no request holds more than `context`, and `once` counts shared prefixes once.
+
+    `stays` are the seconds that the requests of each class stay; without them the replies' mean tokens stand for these.
+    """
+    weights = stays or [max(1.0, shape.mean(c.output_tokens.curve)) for c in classes]
+    parts, prefixes = [], 0
+    for c, stay in zip(classes, weights, strict=True):
         held = c.held(quantile, prefix_once=once)
-        parts.append((c.share * _stay(evidence, c), min(held, evidence.context or held)))
+        parts.append((c.share * stay, min(held, context or held)))
         prefixes += c.shared_prefix.tokens * c.shared_prefix.distinct if once and c.shared_prefix else 0
     return Mix(tuple(parts), prefixes)
 

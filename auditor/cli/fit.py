@@ -23,5 +23,5 @@ def command(batch: Batch = None) -> None:
     if batch is None:
         raise UsageError("fit: --batch")
     with batch.open(encoding="utf-8") as lines:
-        for line in answered(lines, lambda row: brief(row)):
+        for line in answered(lines, brief):
             write(line)

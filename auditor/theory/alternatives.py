@@ -1,6 +1,7 @@
 """What-ifs: the same engine with one lever moved, for remedies that show what they would bring."""
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from auditor.theory.device import Device
@@ -9,21 +10,30 @@ from auditor.theory.roofline import predict_decode, predict_prefill
 from auditor.theory.settings import Settings
 from auditor.units import count, quantity
 
-__all__ = ["Alternative", "alternatives", "gains", "what_ifs"]
+__all__ = ["Alternative", "alternatives", "further", "gains", "next_up", "what_ifs"]
 
 # What an engine takes of the memory by default, in its newest version: vLLM's gpu_memory_utilization, SGLang's
 # mem_fraction_static on large devices, TensorRT-LLM's free_gpu_memory_fraction.
 _USUAL_FRACTION = {"vllm": 0.92, "sglang": 0.88, "trtllm": 0.9}
+_MOST_FRACTION = 0.95  # beyond which what an engine does not count (its context, graphs) has no room
+_STEP = 0.03
+_AWQ_BITS = 4.156  # 4-bit weights with a 16-bit scale and a 4-bit zero for 128 of them
+_SMALL_BATCH = 2048  # vLLM's smallest default of max_num_batched_tokens (vllm/engine/arg_utils.py)
+_PAD = 256  # cells to which llama.cpp pads a slot's context
 _Q8_0 = 34 / 32  # bytes per value of llama.cpp's q8_0 (ggml-common.h: 32 values and a 2-byte scale)
 
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """One lever: the profile field that moves, its new value as the engine's flag takes it, and the settings then."""
+    """One lever: the profile field that moves, its new value as the engine's flag takes it, and the settings then.
+
+    `device` is another accelerator, where that is the lever.
+    """
 
     field: str
     value: str
     settings: Settings
+    device: Device | None = None
 
 
 def alternatives(settings: Settings, device: Device | None = None) -> tuple[Alternative, ...]:
@@ -48,6 +58,87 @@ def alternatives(settings: Settings, device: Device | None = None) -> tuple[Alte
         wide = replace(settings, tensor_parallel=settings.tensor_parallel * 2, devices=settings.devices * 2)
         found.append(Alternative("tensor_parallel", str(wide.tensor_parallel), wide))
     return tuple(found)
+
+
+def further(
+    settings: Settings, device: Device | None, candidates: Sequence[Device], target: float | None, longest: float
+) -> tuple[Alternative, ...]:
+    """The levers beyond `alternatives` that move what fits, some of them at the cost of speed or money.
+
+    More of the memory than is usual, 4-bit weights, a batch limit at the target, smaller steps, no speculation, the
+    hybrid cache manager, llama.cpp's slots and context cut to the target and its `longest` request, and the next
+    accelerator up of the `candidates`.
+    """
+    found = [*_more_memory(settings), *_batch(settings, target), *_off(settings)]
+    if settings.weight_bits > 6 and settings.engine != "llamacpp":
+        awq = replace(settings, weight_bits=_AWQ_BITS, quantization="awq", compute_dtype=_plain(settings))
+        found.append(Alternative("quantization", "awq", awq))
+    if settings.engine == "llamacpp" and target is not None and longest >= 1:
+        found += _slots(settings, target, longest)
+    larger = next_up(device, candidates) if device is not None else None
+    if larger is not None:
+        found.append(Alternative("accelerator", larger.key, settings, larger))
+    return tuple(found)
+
+
+def _plain(settings: Settings) -> str:
+    return settings.compute_dtype if settings.compute_dtype in {"bf16", "fp16", "fp32"} else "bf16"
+
+
+def _more_memory(settings: Settings) -> Iterator[Alternative]:
+    usual = _USUAL_FRACTION.get(settings.engine)
+    now = settings.memory_fraction or usual
+    if usual is None or now is None or settings.pins_pool or now >= _MOST_FRACTION - 0.005:
+        return
+    value = round(min(_MOST_FRACTION, max(now, usual - _STEP) + _STEP), 2)
+    yield Alternative("gpu_memory_utilization", f"{value:g}", replace(settings, memory_fraction=value))
+
+
+def _batch(settings: Settings, target: float | None) -> Iterator[Alternative]:
+    """A batch limit at the target (more requests may run, or less memory waits for them), and smaller steps."""
+    ranks = settings.data_parallel
+    asked = math.ceil(target / ranks) if target is not None else None
+    if settings.max_num_seqs and asked and asked != settings.max_num_seqs and settings.engine != "llamacpp":
+        yield Alternative("max_num_seqs", str(asked), replace(settings, max_num_seqs=asked))
+    if (settings.max_num_batched_tokens or 0) > _SMALL_BATCH:
+        small = replace(settings, max_num_batched_tokens=_SMALL_BATCH)
+        yield Alternative("max_num_batched_tokens", str(_SMALL_BATCH), small)
+
+
+def _off(settings: Settings) -> Iterator[Alternative]:
+    if settings.speculative_tokens > 0 or settings.draft_layers:
+        yield Alternative("speculative", "off", replace(settings, speculative_tokens=0, draft_layers=None))
+    if not settings.hybrid_kv_manager:
+        yield Alternative("hybrid_kv_manager", "on", replace(settings, hybrid_kv_manager=True))
+    if settings.full_swa_cache:
+        yield Alternative("full_swa_cache", "off", replace(settings, full_swa_cache=False))
+
+
+def _slots(settings: Settings, target: float, longest: float) -> Iterator[Alternative]:
+    """llama.cpp: a slot for each request, each with the context of the longest one."""
+    slots, context = math.ceil(target), math.ceil(longest / _PAD) * _PAD
+    if (settings.slots, settings.max_model_len) == (slots, context) and not settings.kv_unified:
+        return
+    cut = replace(settings, slots=slots, max_model_len=context, kv_unified=False)
+    yield Alternative("context", f"{slots * context} for {count(slots, 'slot')}", cut)
+
+
+def next_up(device: Device, candidates: Sequence[Device]) -> Device | None:
+    """The smallest of the vendor's accelerators with at least a tenth more memory and no less of anything else."""
+    if device.usable_bytes is None:
+        return None
+    known = [
+        (other.usable_bytes, other.key, other)
+        for other in candidates
+        if other.vendor == device.vendor
+        and other.kind == device.kind
+        and other.confidence != "C"
+        and other.usable_bytes is not None
+        and other.usable_bytes >= 1.1 * device.usable_bytes
+        and other.bandwidth >= device.bandwidth
+        and all(other.flops.get(kind, 0.0) >= 0.95 * device.flops.get(kind, 0.0) for kind in ("bf16", "fp8"))
+    ]
+    return min(known, key=lambda one: one[:2])[2] if known else None
 
 
 def gains(

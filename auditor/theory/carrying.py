@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from auditor.theory.device import Device
 from auditor.theory.judging import fits
@@ -11,7 +11,7 @@ from auditor.theory.kv.pool import KvPool, capacity, kv_pool
 from auditor.theory.memory import memory
 from auditor.theory.settings import Settings
 
-__all__ = ["Mix", "PoolRange", "at_once", "carried", "computed_pool", "known_pool"]
+__all__ = ["Mix", "PoolRange", "at_once", "carried", "computed_pool", "known_pool", "pool_range"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,21 +35,35 @@ def known_pool(tokens: int | None, blocks: int | None, block_size: int | None) -
 
 
 def computed_pool(geometry: Geometry | None, settings: Settings | None, device: Device | None) -> PoolRange | None:
-    """The pool by arithmetic: exact where a flag or the context fixes it, else within the band of memory overheads.
-
-    None where an input lacks.
-    """
+    """The pool by arithmetic, as `pool_range`; None where an input lacks or the engine refuses the settings."""
     if geometry is None or settings is None:
         return None
     try:
+        return pool_range(geometry, settings, device)
+    except ValueError:
+        return None
+
+
+def pool_range(geometry: Geometry, settings: Settings, device: Device | None) -> PoolRange:
+    """The pool by arithmetic: exact where a flag or the context fixes it, else within the band of memory overheads.
+
+    Raises ValueError where the engine's rule lacks an input, or refuses these settings, in words.
+    """
+    if settings.pins_pool or device is None:
         fixed = kv_pool(geometry, settings, None)
         return PoolRange(fixed, fixed, fixed, True)
-    except ValueError:
-        if device is None:
-            return None
     found = memory(geometry, settings, device)
-    kv, low, high = (kv_pool(geometry, settings, max(0.0, b)) for b in (found.pool, found.pool_low, found.pool_high))
+    kv = kv_pool(geometry, settings, max(0.0, found.pool))
+    low, high = (_bound(geometry, settings, kv, size) for size in (found.pool_low, found.pool_high))
     return PoolRange(kv, low, high, False)
+
+
+def _bound(geometry: Geometry, settings: Settings, kv: KvPool, size: float) -> KvPool:
+    """An end of the band; a pool with which the engine would not start holds nothing."""
+    try:
+        return kv_pool(geometry, settings, max(0.0, size))
+    except ValueError:
+        return replace(kv, tokens=0, blocks=None if kv.blocks is None else 0, bytes=0.0)
 
 
 def at_once(geometry: Geometry | None, settings: Settings | None, kv: KvPool, length: float) -> float:
