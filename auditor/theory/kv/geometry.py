@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from auditor.theory.tensors import Tensor
+
 __all__ = ["Experts", "Geometry", "Indexer", "Layers", "Recurrent"]
 
 LayerKind = Literal["full", "sliding", "chunked", "mla"]
@@ -88,7 +90,7 @@ class Geometry:
     `formats` says how a quantised checkpoint stores each of its parts, where its config tells: attention, recurrent
     (the mixers of recurrent layers), dense (MLPs of layers without routed experts), shared (shared experts), experts,
     head; values are words as in `quantization`, or "none" for a part left in `dtype`. Empty: nothing is known beyond
-    `quantization`. `kv_format` is the KV cache's own format where the checkpoint brings scales for one ("fp8").
+    `quantization`. `tensors` are all weight matrices, where the architecture is known. `kv_format` is the KV cache's own format where the checkpoint brings scales for one ("fp8").
     """
 
     name: str
@@ -114,6 +116,7 @@ class Geometry:
     extra: Mapping[str, int] = field(default_factory=dict)
     formats: Mapping[str, str] = field(default_factory=dict)
     kv_format: str | None = None
+    tensors: tuple[Tensor, ...] = ()
 
     @property
     def layer_count(self) -> int:
