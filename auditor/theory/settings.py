@@ -23,7 +23,7 @@ class Settings:
     --mamba-full-memory-ratio; `state_bytes` of one matrix element where a flag sets it (None: as the model asks),
     `conv_bytes` of one element of the convolution window (None: the compute dtype's). `weight_bytes` are the weights of
     one device where they are known from elsewhere (a log line); None: they are computed from the model.
-    `vendor` of the device ("nvidia", "amd", ...) and CUDA's `capability` of it decide how kernels want weights laid out.
+    `vendor` of the device ("nvidia", "amd", ...) and CUDA's `capability` of it decide how kernels lay weights out.
     """
 
     engine: str
