@@ -64,6 +64,11 @@ class Settings:
     weight_bytes: float | None = None
     vendor: str | None = None
     capability: tuple[int, int] | None = None
+    prefix_caching: bool = True
+    key_bytes: float | None = None
+    value_bytes: float | None = None
+    latent_cache: bool = True
+    window_pools: bool = False
 
     @property
     def pins_pool(self) -> bool:

@@ -27,6 +27,9 @@ class KvPool:
     llama.cpp cells over all slots). `blocks` and `block_size` are None where the engine has no blocks. `bytes` is what
     the pool takes on one device, `bytes_per_token` what one more token of a long request costs there with no rounding
     (every layer counted, sliding windows as if open). `rule` says how it was derived, in words.
+    `sliding_tokens` are those that sliding layers keep where they have a pool of their own (SGLang, llama.cpp).
+    `state_slots` are the recurrent states that stand beside the tokens and `state_bytes` what they take, a part of
+    `bytes` (SGLang, llama.cpp; vLLM keeps states in blocks).
     """
 
     tokens: int
@@ -35,6 +38,9 @@ class KvPool:
     bytes: float
     bytes_per_token: float
     rule: str
+    sliding_tokens: int | None = None
+    state_slots: int | None = None
+    state_bytes: float = 0.0
 
 
 def attention_parallel(settings: Settings) -> int:
