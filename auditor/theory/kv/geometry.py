@@ -90,7 +90,7 @@ class Geometry:
     `formats` says how a quantised checkpoint stores each of its parts, where its config tells: attention, recurrent
     (the mixers of recurrent layers), dense (MLPs of layers without routed experts), shared (shared experts), experts,
     head; values are words as in `quantization`, or "none" for a part left in `dtype`. Empty: nothing is known beyond
-    `quantization`. `tensors` are all weight matrices, where the architecture is known. `kv_format` is the KV cache's own
+    `quantization`. `tensors` are all weight matrices, where the architecture is known. `kv_format` is the cache's own
     format where the checkpoint brings scales for one ("fp8").
     """
 
