@@ -24,6 +24,11 @@ class Settings:
     `conv_bytes` of one element of the convolution window (None: the compute dtype's). `weight_bytes` are the weights of
     one device where they are known from elsewhere (a log line); None: they are computed from the model.
     `vendor` of the device ("nvidia", "amd", ...) and CUDA's `capability` of it decide how kernels lay weights out.
+    `prefix_caching` keeps finished requests' tokens for reuse (SGLang's radix cache, which then holds several states
+    for each running request). `key_bytes` and `value_bytes` are those of one element where two flags tell them apart
+    (llama.cpp -ctk, -ctv; None: `kv_bytes`). `latent_cache` False keeps MLA's keys and values of every head
+    (ik_llama.cpp -mla 0). `window_pools` says that TensorRT-LLM was given the model's windows (max_attention_window),
+    so that sliding layers have pools of their own.
     """
 
     engine: str
