@@ -15,8 +15,12 @@ __all__ = [
     "stage_layers",
 ]
 
-# DeepSeek's packed fp8 latent: 512 one-byte values, 4 fp32 scales, 64 two-byte rotary values (vLLM, FlashMLA sparse).
-_FP8_DS_MLA_BYTES = 656
+# DeepSeek's packed latents, bytes of one token: 512 one-byte values, 4 fp32 scales and 64 two-byte rotary values; half
+# a byte a value with 8-bit scales and rotary values (vllm/v1/attention/backends/mla/flashmla_sparse.py).
+_PACKED_LATENTS = {"fp8_ds_mla": 656, "nvfp4_ds_mla": 352}
+# Formats with an fp32 scale for each token, head and side (get_kv_quant_mode in vllm/v1/kv_cache_interface.py).
+_SCALED = "_per_token_head"
+_SCALES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,10 +70,11 @@ def layer_bytes(group: Layers, settings: Settings) -> float:
     heads x (d_k + d_v) x b for MHA, GQA and MQA; (kv_lora_rank + qk_rope_head_dim) x b for MLA, whose latent is neither
     doubled nor divided by TP (DeepSeek-V2, arXiv 2405.04434, section 2.1; vLLM MLAAttentionSpec).
     """
+    scales = _SCALES if settings.kv_cache_dtype.endswith(_SCALED) else 0
     if group.latent_dim is not None:
-        packed = settings.kv_cache_dtype == "fp8_ds_mla"
-        return _FP8_DS_MLA_BYTES if packed else group.latent_dim * settings.kv_bytes
-    return kv_heads(group, settings) * (group.qk_head_dim + group.v_head_dim) * settings.kv_bytes
+        packed = _PACKED_LATENTS.get(settings.kv_cache_dtype)
+        return packed or group.latent_dim * settings.kv_bytes + scales
+    return kv_heads(group, settings) * ((group.qk_head_dim + group.v_head_dim) * settings.kv_bytes + scales)
 
 
 def stage_layers(group: Layers, settings: Settings) -> int:
@@ -83,5 +88,7 @@ def bytes_per_token(group: Layers, settings: Settings) -> float:
 
 
 def all_bytes_per_token(geometry: Geometry, settings: Settings) -> float:
-    """Bytes that one token takes in every layer that one device holds."""
-    return sum(bytes_per_token(group, settings) for group in geometry.layers)
+    """Bytes that one token takes in every layer that one device holds, the keys of sparse attention's indexer too."""
+    indexer = geometry.indexer
+    keys = -(-indexer.count // settings.pipeline_parallel) * indexer.token_bytes if indexer else 0
+    return sum(bytes_per_token(group, settings) for group in geometry.layers) + keys

@@ -13,12 +13,15 @@ def conv_bytes(layer: Recurrent, settings: Settings) -> float:
     """Bytes of one layer's convolution window for one sequence, on one device.
 
     (heads x head_dim + 2 x groups x state_size) / TP channels, conv_kernel - 1 columns and one more for each drafted
-    token (vllm/model_executor/layers/mamba/mamba_utils.py). Groups fewer than TP are copied until each device has one.
+    token; Mamba-1 has none for drafts (MambaStateShapeCalculator in vllm/model_executor/layers/mamba/mamba_utils.py,
+    which SGLang copies). A layer without a kernel keeps no window.
     """
+    if layer.conv_kernel <= 1:
+        return 0.0
     parallel = attention_parallel(settings)
     channels = layer.heads * layer.head_dim + 2 * _groups(layer, parallel) * layer.state_size
-    columns = layer.conv_kernel - 1 + settings.speculative_tokens
-    return channels / parallel * columns * (settings.conv_bytes or _plain(settings))
+    drafted = 0 if layer.kind == "mamba1" else settings.speculative_tokens
+    return channels / parallel * (layer.conv_kernel - 1 + drafted) * (settings.conv_bytes or _plain(settings))
 
 
 def matrix_bytes(layer: Recurrent, settings: Settings) -> float:
@@ -39,10 +42,8 @@ def all_state_bytes(geometry: Geometry, settings: Settings) -> float:
 
 
 def _groups(layer: Recurrent, parallel: int) -> int:
-    """Mamba-2 groups, copied up where TP does not divide them."""
-    if layer.kind != "mamba2" or layer.groups % parallel == 0:
-        return layer.groups
-    return -(-layer.groups // parallel) * parallel
+    """Mamba-2 groups; where TP does not divide them each device has one of its own (extra_groups_for_head_shards)."""
+    return layer.groups if layer.kind != "mamba2" or layer.groups % parallel == 0 else parallel
 
 
 def _plain(settings: Settings) -> float:
