@@ -69,6 +69,7 @@ class Settings:
     weight_bytes: float | None = None
     vendor: str | None = None
     capability: tuple[int, int] | None = None
+    steps_in_flight: int | None = None
     prefix_caching: bool = True
     key_bytes: float | None = None
     value_bytes: float | None = None

@@ -33,7 +33,8 @@ class KvPool:
     (every layer counted, sliding windows as if open). `rule` says how it was derived, in words.
     `sliding_tokens` are those that sliding layers keep where they have a pool of their own (SGLang, llama.cpp).
     `state_slots` are the recurrent states that stand beside the tokens and `state_bytes` what they take, a part of
-    `bytes` (SGLang, llama.cpp; vLLM keeps states in blocks).
+    `bytes` (SGLang, llama.cpp; vLLM keeps states in blocks). `refusal` says why the engine does not start with this
+    pool; None where it does, or its engine has no such rule here.
     """
 
     tokens: int
@@ -45,6 +46,7 @@ class KvPool:
     sliding_tokens: int | None = None
     state_slots: int | None = None
     state_bytes: float = 0.0
+    refusal: str | None = None
 
 
 def attention_parallel(settings: Settings) -> int:
