@@ -28,7 +28,8 @@ class Settings:
     for each running request). `key_bytes` and `value_bytes` are those of one element where two flags tell them apart
     (llama.cpp -ctk, -ctv; None: `kv_bytes`). `latent_cache` False keeps MLA's keys and values of every head
     (ik_llama.cpp -mla 0). `window_pools` says that TensorRT-LLM was given the model's windows (max_attention_window),
-    so that sliding layers have pools of their own.
+    so that sliding layers have pools of their own. `disaggregated`: prompts and replies are worked on by instances of
+    their own, of which this is one ("prefill", "decode", or "yes" where it is not told which).
     """
 
     engine: str
@@ -75,6 +76,7 @@ class Settings:
     value_bytes: float | None = None
     latent_cache: bool = True
     window_pools: bool = False
+    disaggregated: str | None = None
 
     @property
     def pins_pool(self) -> bool:

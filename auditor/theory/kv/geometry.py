@@ -85,7 +85,8 @@ class Geometry:
 
     `parameters` counts everything stored once (tied embeddings once); `embedding_parameters` is one vocab x hidden
     matrix; `active_parameters` is what one token passes through in the layer stack (no embeddings, no lm_head; routed
-    experts only those used). `weight_bytes` is the true size where a file told it, else None.
+    experts only those used). `weight_bytes` is the true size where a file told it, else None. `intermediate_size` is
+    the width of a dense MLP and `expert_size` that of one routed expert, None where not told.
 
     `formats` says how a quantised checkpoint stores each of its parts, where its config tells: attention, recurrent
     (the mixers of recurrent layers), dense (MLPs of layers without routed experts), shared (shared experts), experts,
