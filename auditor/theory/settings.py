@@ -24,6 +24,8 @@ class Settings:
     `conv_bytes` of one element of the convolution window (None: the compute dtype's). `weight_bytes` are the weights of
     one device where they are known from elsewhere (a log line); None: they are computed from the model.
     `vendor` of the device ("nvidia", "amd", ...) and CUDA's `capability` of it decide how kernels lay weights out.
+    `steps_in_flight` batches are scheduled before the first has ended (vLLM: 2 with async scheduling, more with pipeline
+    stages; None: as its release does on GPUs).
     `prefix_caching` keeps finished requests' tokens for reuse (SGLang's radix cache, which then holds several states
     for each running request). `key_bytes` and `value_bytes` are those of one element where two flags tell them apart
     (llama.cpp -ctk, -ctv; None: `kv_bytes`). `latent_cache` False keeps MLA's keys and values of every head
