@@ -31,7 +31,8 @@ class Settings:
     (llama.cpp -ctk, -ctv; None: `kv_bytes`). `latent_cache` False keeps MLA's keys and values of every head
     (ik_llama.cpp -mla 0). `window_pools` says that TensorRT-LLM was given the model's windows (max_attention_window),
     so that sliding layers have pools of their own. `disaggregated`: prompts and replies are worked on by instances of
-    their own, of which this is one ("prefill", "decode", or "yes" where it is not told which).
+    their own, of which this is one ("prefill", "decode", or "yes" where it is not told which). Where `fused_attention`
+    is False, scores are written to memory and read again (llama.cpp without -fa).
     """
 
     engine: str
@@ -79,6 +80,7 @@ class Settings:
     latent_cache: bool = True
     window_pools: bool = False
     disaggregated: str | None = None
+    fused_attention: bool = True
 
     @property
     def pins_pool(self) -> bool:
