@@ -345,8 +345,8 @@ class MetricsPage:
 class Served:
     """What the endpoint itself says and does. `sources` tells where each field was read ("/version", "/props" ...).
 
-    `first_ttft` is the TTFT of the very first generation of this audit, which may have met a cold engine; `buffered`
-    says that its reply came all at once.
+    `kv_pool_bytes` is of one device. `first_ttft` is the TTFT of the first generation of this audit, which may have met
+    a cold engine; `buffered` says that its reply came all at once.
     """
 
     engine: str
@@ -357,9 +357,16 @@ class Served:
     kv_tokens: int | None = None
     kv_blocks: int | None = None
     kv_max_concurrency: float | None = None
+    kv_pool_bytes: int | None = None
     block_size: int | None = None
     dtype: str | None = None
     kv_cache_dtype: str | None = None
+    mamba_cache_mode: str | None = None
+    mamba_cache_dtype: str | None = None
+    mamba_ssm_cache_dtype: str | None = None
+    mamba_slots: int | None = None
+    mamba_full_ratio: float | None = None
+    swa_full_tokens_ratio: float | None = None
     quantization: str | None = None
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
@@ -369,8 +376,10 @@ class Served:
     tensor_parallel: int | None = None
     pipeline_parallel: int | None = None
     data_parallel: int | None = None
+    decode_context_parallel: int | None = None
     attention_backend: str | None = None
     speculative: str | None = None
+    speculative_tokens: int | None = None
     disaggregated: bool | None = None
     enforce_eager: bool | None = None
     prefix_caching: bool | None = None

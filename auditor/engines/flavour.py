@@ -2,11 +2,15 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any, Literal, Protocol
 
 from auditor.theory.device import Device
+from auditor.theory.kv.geometry import Geometry
 
-__all__ = ["Flag", "Flavour", "Reply"]
+__all__ = ["NOTHING", "Defaults", "Flag", "Flavour", "Reply"]
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,22 @@ class Reply:
     json: Any = None
 
 
+class Defaults(Protocol):
+    """The explicit values of fields of `Settings` that a version of an engine (None: the newest) uses where no flag
+    says otherwise, on a device, for a model. `said` are the fields that something else fixes, for defaults that follow
+    from them (tensor_parallel, kv_cache_dtype, prefix_caching ...). Without device or model: what most of them get.
+    """
+
+    def __call__(
+        self,
+        version: str | None,
+        device: Device | None,
+        geometry: Geometry | None = None,
+        said: Mapping[str, Any] = NOTHING,
+        /,
+    ) -> dict[str, Any]: ...
+
+
 def _unchanged(fields: Mapping[str, Any]) -> dict[str, Any]:
     return dict(fields)
 
@@ -45,15 +65,14 @@ class Flavour:
 
     `commands` are the words that a launch line of this engine contains ("vllm serve"); `info_paths` the GETs that
     discovery sends (relative to the server root); `recognise` says whether their replies come from this engine;
-    `read_served` turns them into fields of `Served` and the path that told each; `defaults` gives the explicit values
-    of fields of `Settings` that a version of the engine uses on a device when no flag says otherwise; `metrics_paths`
-    are tried in order for the metrics page; `prefix` starts its metric names.
+    `read_served` turns them into fields of `Served` and the path that told each; `defaults` is told by its protocol;
+    `metrics_paths` are tried in order for the metrics page; `prefix` starts its metric names.
 
     For launch lines: `images` are container images whose arguments are the engine's; `positional_model` says that the
     first bare word names the model; `switches` and `values` are known flags without and with an argument that set
     nothing the audit uses; `env` maps environment variables to the flags they stand for; `derive` completes the parsed
     fields (expert parallelism from a switch, the context of one slot) and `derived_from` says from which field each of
-    those follows.
+    those follows; `forks` are parts of a command's path or image that name a fork, with the fields that it sets.
     """
 
     name: str
@@ -65,7 +84,7 @@ class Flavour:
     prefix: str
     recognise: Callable[[Mapping[str, Reply]], bool]
     read_served: Callable[[Mapping[str, Reply]], tuple[dict[str, Any], dict[str, str]]]
-    defaults: Callable[[str | None, Device | None], dict[str, Any]]
+    defaults: Defaults
     images: tuple[str, ...] = ()
     positional_model: bool = False
     switches: frozenset[str] = frozenset()
@@ -73,3 +92,4 @@ class Flavour:
     env: Mapping[str, str] = field(default_factory=dict)
     derive: Callable[[Mapping[str, Any]], dict[str, Any]] = _unchanged
     derived_from: Mapping[str, str] = field(default_factory=dict)
+    forks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

@@ -2,7 +2,7 @@
 
 import re
 
-__all__ = ["compute_dtype", "dtype", "kv_bytes", "weight_bits"]
+__all__ = ["compute_dtype", "dtype", "element_bytes", "kv_bytes", "weight_bits"]
 
 _DTYPES = {
     "bfloat16": "bf16",
@@ -104,6 +104,12 @@ def kv_bytes(word: str | None, plain: str) -> float | None:
     if re.search(r"fp4|e2m1", name):
         return 0.5 + 1 / 16  # SGLang: half a byte and one scale byte for 16 values
     return 1.0 if re.search(r"fp8|int8|e4m3|e5m2", name) else None
+
+
+def element_bytes(word: str | None) -> float | None:
+    """Bytes of one number of a plain format; None for "auto" and words that name none."""
+    plain = dtype(word)
+    return _DTYPE_BYTES[plain] if plain else None
 
 
 def compute_dtype(quantization: str | None, plain: str, supported: frozenset[str]) -> str:

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from auditor.engines.flavour import Flavour, Reply
+from auditor.engines.flavour import NOTHING, Flavour, Reply
 from auditor.engines.replies import Facts, models
 from auditor.theory.device import Device
+from auditor.theory.kv.geometry import Geometry
 
 __all__ = ["FLAVOUR"]
 
@@ -25,7 +26,9 @@ def _read_served(replies: Mapping[str, Reply]) -> tuple[dict[str, Any], dict[str
     return facts.result()
 
 
-def _defaults(_version: str | None, _device: Device | None) -> dict[str, Any]:
+def _defaults(
+    _release: str | None, _device: Device | None, _geometry: Geometry | None = None, _said: Mapping[str, Any] = NOTHING
+) -> dict[str, Any]:
     return {}
 
 

@@ -22,11 +22,17 @@ _INTS = frozenset(
         *("tensor_parallel", "pipeline_parallel", "data_parallel", "expert_parallel", "decode_context_parallel"),
         *("max_model_len", "max_num_seqs", "max_num_batched_tokens", "context", "slots", "ubatch", "queue_limit"),
         *("block_size", "kv_pool_bytes", "kv_pool_tokens", "kv_blocks", "captured_batch", "port"),
-        *("speculative.num_speculative_tokens", "speculative.num_steps"),
+        *("speculative.num_speculative_tokens", "speculative.num_steps", "speculative.topk"),
+        *("cpu_cache_gib", "mamba_slots", "quant_policy", "latent_mode"),
     ]
 )
-_FLOATS = frozenset(["gpu_memory_utilization", "mem_fraction_static", "memory_fraction", "swa_full_tokens_ratio"])
-_MAPPINGS = frozenset(["speculative", "kv_transfer"])
+_FLOATS = frozenset(
+    [
+        *("gpu_memory_utilization", "mem_fraction_static", "memory_fraction", "swa_full_tokens_ratio"),
+        "mamba_full_ratio",
+    ]
+)
+_MAPPINGS = frozenset(["speculative", "kv_transfer", "kv_cache_config"])
 _SECRET_FIELDS = frozenset(["api_key", "secret"])
 _SECRET_NAME = re.compile(r"(?i)(api_?key|token|secret|passw(or)?d)s?$")
 _HUMAN = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}

@@ -5,11 +5,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from auditor.engines.flag_words import LLAMACPP_SWITCHES, LLAMACPP_VALUES
-from auditor.engines.flavour import Flag, Flavour, Reply
+from auditor.engines.flavour import NOTHING, Flag, Flavour, Reply
 from auditor.engines.replies import Facts, field, models, owned_by, says_metric
 from auditor.theory.device import Device
+from auditor.theory.kv.geometry import Geometry
 
 __all__ = ["FLAVOUR", "slot_context"]
+
+_SHARED_SLOTS, _OWN_CONTEXT, _NEWEST = 6930, 7400, 10**6  # builds of November and December 2025
 
 _FLAGS = (
     Flag(("-m", "--model"), "model"),
@@ -122,19 +125,30 @@ def _file_type(text: Any) -> str | None:
     return (words[-1] if words[0] == "all" else words[0]).lower() + suffix
 
 
-def _defaults(_version: str | None, _device: Device | None) -> dict[str, Any]:
-    """Defaults of llama-server (tools/server/README.md): -np auto, which is 4 slots that share one buffer
-    (server.cpp), -b 2048, -ub 512, f16 KV; -c is the model's own context.
+def _defaults(
+    release: str | None, _device: Device | None, _geometry: Geometry | None = None, _said: Mapping[str, Any] = NOTHING
+) -> dict[str, Any]:
+    """Defaults of llama-server (tools/server/README.md): -b 2048, -ub 512, f16 KV, automatic slots and the model's own
+    context; by build number, before pull request 16736 one slot of its own, before 16653 a context of 4,096.
     """
-    return {
-        "slots": 4,
-        "max_num_seqs": 4,
-        "kv_unified": True,
+    build = _build(release)
+    slots = 4 if build >= _SHARED_SLOTS else 1
+    found = {
+        "slots": slots,
+        "max_num_seqs": slots,
+        "kv_unified": build >= _SHARED_SLOTS,
         "ubatch": 512,
         "max_num_batched_tokens": 2048,
         "kv_cache_dtype": "f16",
         "full_swa_cache": False,
     }
+    return found if build >= _OWN_CONTEXT else found | {"max_model_len": 4096}
+
+
+def _build(release: str | None) -> int:
+    """The number of a build ("b7079", "6123 (abc1234)"); without one the newest."""
+    match = re.search(r"(?<![\w.])b?(\d{4,5})(?![\d.])", release or "")
+    return int(match[1]) if match else _NEWEST
 
 
 FLAVOUR = Flavour(

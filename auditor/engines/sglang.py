@@ -6,11 +6,12 @@ from typing import Any
 from auditor.engines.flag_words import SGLANG_SWITCHES, SGLANG_VALUES
 from auditor.engines.flavour import Flag, Flavour, Reply
 from auditor.engines.replies import Facts, field, models, owned_by, says_metric
-from auditor.theory.device import Device
+from auditor.engines.sglang_defaults import defaults
 
 __all__ = ["FLAVOUR"]
 
-_MIB = 2**20
+_GIB = 2**30
+_STATE_DTYPE, _WINDOW_DTYPE = "SGLANG_MAMBA_SSM_DTYPE", "SGLANG_MAMBA_CONV_DTYPE"
 
 _FLAGS = (
     Flag(("--model-path", "--model"), "model"),
@@ -37,6 +38,11 @@ _FLAGS = (
     Flag(("--page-size",), "block_size"),
     Flag(("--swa-full-tokens-ratio",), "swa_full_tokens_ratio"),
     Flag(("--disable-hybrid-swa-memory",), "hybrid_kv_manager", "off"),
+    Flag(("--dcp-size", "--decode-context-parallel-size"), "decode_context_parallel"),
+    Flag(("--max-mamba-cache-size",), "mamba_slots"),
+    Flag(("--mamba-full-memory-ratio",), "mamba_full_ratio"),
+    Flag(("--mamba-ssm-dtype", _STATE_DTYPE), "mamba_ssm_cache_dtype"),
+    Flag((_WINDOW_DTYPE,), "mamba_cache_dtype"),
     Flag(("--disable-cuda-graph",), "enforce_eager", "on"),
     Flag(("--cuda-graph-max-bs", "--cuda-graph-max-bs-decode"), "captured_batch"),
     Flag(("--attention-backend",), "attention_backend"),
@@ -44,6 +50,7 @@ _FLAGS = (
     Flag(("--speculative-algorithm", "--speculative-algo"), "speculative.method"),
     Flag(("--speculative-draft-model-path", "--speculative-draft-model"), "speculative.model"),
     Flag(("--speculative-num-steps",), "speculative.num_steps"),
+    Flag(("--speculative-eagle-topk",), "speculative.topk"),
     Flag(("--speculative-num-draft-tokens",), "speculative.num_speculative_tokens"),
     Flag(("--disaggregation-mode",), "disaggregated"),
 )
@@ -91,6 +98,12 @@ _INFO_FIELDS = {
     "data_parallel": "dp_size",
     "attention_backend": "attention_backend",
     "speculative": "speculative_algorithm",
+    "speculative_tokens": "speculative_num_draft_tokens",
+    "swa_full_tokens_ratio": "swa_full_tokens_ratio",
+    "decode_context_parallel": "dcp_size",
+    "mamba_slots": "max_mamba_cache_size",
+    "mamba_full_ratio": "mamba_full_memory_ratio",
+    "mamba_ssm_cache_dtype": "mamba_ssm_dtype",
 }
 
 
@@ -124,6 +137,8 @@ def _read_info(replies: Mapping[str, Reply], path: str, facts: Facts) -> None:
     tokens, page = facts.values.get("kv_tokens"), facts.values.get("block_size")
     if isinstance(tokens, int) and isinstance(page, int) and page > 1:
         facts.add("kv_blocks", tokens // page, path)
+    size = field(replies, path, "internal_states", 0, "memory_usage", "kvcache")
+    facts.add("kv_pool_bytes", int(size * _GIB) if isinstance(size, float) and size > 0 else None, path)
     mode = field(replies, path, "disaggregation_mode")
     facts.add("disaggregated", mode in ("prefill", "decode") if isinstance(mode, str) else None, path)
     radix_off = field(replies, path, "disable_radix_cache")
@@ -131,41 +146,6 @@ def _read_info(replies: Mapping[str, Reply], path: str, facts: Facts) -> None:
     graph = field(replies, path, "cuda_graph_config", "decode", "backend")
     off = field(replies, path, "disable_cuda_graph")
     facts.add("enforce_eager", (off or graph == "disabled") if isinstance(off, bool) else None, path)
-
-
-def _defaults(_version: str | None, device: Device | None) -> dict[str, Any]:
-    """Defaults of `sglang.launch_server` where no flag says otherwise.
-
-    Rules of handle_gpu_memory_settings (srt/arg_groups/memory_hook.py, 0.5.23; in server_args.py before): the chunk
-    follows the device's memory; memory kept free = 512 MiB + 1.5 MiB a chunk token + TP x PP / 8 GiB + 2 MiB a graph
-    batch + 8 MiB a prefill graph, at least 10 GiB above 60 GiB; mem_fraction_static is the rest, rounded to 3 digits.
-    One device is assumed here; from TP 4 on larger batches are captured (`captured_batch_wide`). Page size 1 (64 or 128
-    with some attention backends). max_running_requests is at least
-    2048 (resolve_max_num_reqs: capacity / context x 512, within 2048..4096, at most half of the pool's tokens).
-    """
-    if device is None or device.kind == "cpu":
-        return {"max_num_batched_tokens": 4096, "block_size": 1, "max_num_seqs": 2048, "enforce_eager": False}
-    memory = (device.usable_bytes or device.memory_bytes) / _MIB
-    steps = ((20, 2048, 8, 8), (35, 4096, 48, 160), (60, 4096, 32, 160), (160, 8192, 256, 512))
-    chunk, graph, wide = next((step[1:] for step in steps if memory < step[0] * 1024), (16384, 512, 512))
-    reserved = 512 + 1.5 * chunk + 1024 / 8 + 2 * graph + 8 * _prefill_graphs(chunk)
-    if memory > 60 * 1024:
-        reserved = max(reserved, 10 * 1024)
-    return {
-        "memory_fraction": round((memory - reserved) / memory, 3),
-        "max_num_batched_tokens": chunk,
-        "max_num_seqs": 2048,
-        "block_size": 1,
-        "enforce_eager": False,
-        "captured_batch": graph,
-        "captured_batch_wide": wide,
-    }
-
-
-def _prefill_graphs(largest: int) -> int:
-    """How many prefill graphs are captured (generate_prefill_cuda_graph_batch_sizes in cuda_graph_hook.py)."""
-    ranges = ((4, 33, 4), (48, 257, 16), (288, 513, 32), (576, 1025, 64), (1280, 4097, 256), (4608, largest + 1, 512))
-    return sum(size <= largest for bounds in ranges for size in range(*bounds))
 
 
 FLAVOUR = Flavour(
@@ -176,6 +156,7 @@ FLAVOUR = Flavour(
     switches=SGLANG_SWITCHES,
     values=SGLANG_VALUES,
     positional_model=False,
+    env={name: name for name in (_STATE_DTYPE, _WINDOW_DTYPE)},
     derive=_derive,
     derived_from={"memory_fraction": "mem_fraction_static"},
     info_paths=("/server_info", "/get_server_info", "/model_info", "/v1/loads"),
@@ -183,5 +164,5 @@ FLAVOUR = Flavour(
     prefix="sglang:",
     recognise=_recognise,
     read_served=_read_served,
-    defaults=_defaults,
+    defaults=defaults,
 )

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from auditor.engines.flavour import Flag, Flavour, Reply
+from auditor.engines.flavour import NOTHING, Flag, Flavour, Reply
 from auditor.engines.replies import Facts, field, models, owned_by, says_metric
 from auditor.theory.device import Device
+from auditor.theory.kv.geometry import Geometry
 
 __all__ = ["FLAVOUR"]
 
@@ -60,7 +61,9 @@ def _read_served(replies: Mapping[str, Reply]) -> tuple[dict[str, Any], dict[str
     return facts.result()
 
 
-def _defaults(_version: str | None, _device: Device | None) -> dict[str, Any]:
+def _defaults(
+    _release: str | None, _device: Device | None, _geometry: Geometry | None = None, _said: Mapping[str, Any] = NOTHING
+) -> dict[str, Any]:
     """Defaults of trtllm-serve: free_gpu_memory_fraction 0.9 (commands/serve.py), BuildConfig's batch limits
     (tensorrt_llm/builder.py: 2048 requests, 8192 tokens), KvCacheConfig's 32 tokens a block (llmapi/llm_args.py).
     """

@@ -5,12 +5,13 @@ from typing import Any
 
 from auditor.engines.flag_words import VLLM_SWITCHES, VLLM_VALUES
 from auditor.engines.flavour import Flag, Flavour, Reply
-from auditor.engines.replies import Facts, field, info_labels, models, owned_by, says_metric, version
-from auditor.theory.device import Device
+from auditor.engines.replies import Facts, field, info_labels, models, owned_by, says_metric
+from auditor.engines.vllm_defaults import defaults
 
 __all__ = ["FLAVOUR"]
 
 _GIB = 2**30
+_FROM_ENVIRONMENT = "VLLM_CPU_KVCACHE_SPACE"
 
 _FLAGS = (
     Flag(("--model",), "model"),
@@ -34,7 +35,12 @@ _FLAGS = (
     Flag(("--gpu-memory-utilization", "--device-memory-utilization"), "gpu_memory_utilization"),
     Flag(("--kv-cache-memory-bytes", "--kv-cache-memory"), "kv_pool_bytes", human=True),
     Flag(("--num-gpu-blocks-override",), "kv_blocks"),
+    Flag((_FROM_ENVIRONMENT,), "cpu_cache_gib"),
     Flag(("--block-size",), "block_size"),
+    Flag(("--mamba-cache-mode",), "mamba_cache_mode"),
+    Flag(("--mamba-cache-dtype",), "mamba_cache_dtype"),
+    Flag(("--mamba-ssm-cache-dtype",), "mamba_ssm_cache_dtype"),
+    Flag(("--performance-mode",), "performance_mode"),
     Flag(("--enforce-eager",), "enforce_eager", "on"),
     Flag(("--max-cudagraph-capture-size",), "captured_batch"),
     Flag(("--attention-backend",), "attention_backend"),
@@ -50,9 +56,11 @@ _FLAGS = (
 
 def _derive(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Expert parallelism is a switch whose degree is TP x DP; a KV connector between a prefill and a decode instance
-    means that they are apart.
+    means that they are apart; the CPU's cache may be sized in GiB by the environment (vllm/platforms/cpu.py).
     """
     derived = dict(fields)
+    if (gib := derived.pop("cpu_cache_gib", None)) is not None:
+        derived.setdefault("kv_pool_bytes", gib * _GIB)
     if derived.get("expert_parallel") is True:
         derived["expert_parallel"] = derived.get("tensor_parallel", 1) * derived.get("data_parallel", 1)
     elif "expert_parallel" in derived:
@@ -110,36 +118,9 @@ def _read_cache_config(labels: Mapping[str, str], facts: Facts) -> None:
     facts.add("gpu_memory_utilization", _number(labels.get("gpu_memory_utilization"), float), source)
     caching = {"True": True, "False": False}.get(labels.get("enable_prefix_caching", ""))
     facts.add("prefix_caching", caching, source)
-
-
-def _defaults(engine_version: str | None, device: Device | None) -> dict[str, Any]:
-    """Defaults of `vllm serve` where no flag says otherwise.
-
-    gpu_memory_utilization: vllm/config/cache.py, 0.9 up to 0.19, 0.92 from 0.20. Batch limits: EngineArgs
-    .get_batch_defaults in vllm/engine/arg_utils.py (pull requests 12369 and 17885: devices of at least 70 GiB that are
-    no A100 get 8192 and 1024; pull request 51726: at least 160 GiB get 16384). Block size: 16; 128 on the CPU
-    (platforms/cpu.py); MLA is in `settings`, which knows the model.
-    """
-    number = version(engine_version) or (99, 0, 0)
-    memory = (device.memory_bytes if device else 0) / _GIB
-    cpu = device is not None and device.kind == "cpu"
-    large = memory >= 70 and "a100" not in (device.key.lower() if device else "")
-    tokens, seqs = (8192, 1024) if large else (2048, 256)
-    if memory >= 160 and number >= (0, 27, 0):
-        tokens = 16384
-    if number < (0, 8, 5):  # before the token budget followed the device; 512 was the budget of chunked prefill
-        tokens, seqs = 2048, 256
-    if cpu:
-        tokens, seqs = 2048, 128
-    return {
-        "memory_fraction": 0.92 if number >= (0, 20, 0) else 0.9,
-        "max_num_batched_tokens": tokens,
-        "max_num_seqs": seqs,
-        "block_size": 128 if cpu else 16,
-        "enforce_eager": False,
-        "captured_batch": 512,
-        "captured_batch_wide": 512,
-    }
+    facts.add("kv_pool_bytes", _number(labels.get("kv_cache_memory_bytes"), int), source)
+    for name in ("mamba_cache_mode", "mamba_cache_dtype", "mamba_ssm_cache_dtype"):
+        facts.add(name, labels.get(name), source)
 
 
 FLAVOUR = Flavour(
@@ -151,7 +132,7 @@ FLAVOUR = Flavour(
     flags=_FLAGS,
     switches=VLLM_SWITCHES,
     values=VLLM_VALUES,
-    env={"VLLM_ATTENTION_BACKEND": "--attention-backend"},
+    env={"VLLM_ATTENTION_BACKEND": "--attention-backend", _FROM_ENVIRONMENT: _FROM_ENVIRONMENT},
     derive=_derive,
     derived_from={"disaggregated": "kv_transfer", "memory_fraction": "gpu_memory_utilization"},
     info_paths=("/version",),
@@ -159,5 +140,5 @@ FLAVOUR = Flavour(
     prefix="vllm:",
     recognise=_recognise,
     read_served=_read_served,
-    defaults=_defaults,
+    defaults=defaults,
 )

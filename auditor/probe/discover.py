@@ -35,6 +35,7 @@ _SIZES = frozenset(
     [
         *("max_model_len", "kv_tokens", "kv_blocks", "block_size", "max_num_seqs", "max_num_batched_tokens"),
         *("tensor_parallel", "pipeline_parallel", "data_parallel", "gpu_memory_utilization", "mem_fraction_static"),
+        *("kv_pool_bytes", "decode_context_parallel", "mamba_slots", "mamba_full_ratio", "swa_full_tokens_ratio"),
     ]
 )
 _MOST = 1e15  # bytes, tokens or settings: whatever is more is no fact

@@ -1,0 +1,144 @@
+"""What `vllm serve` uses where no flag says otherwise, by version, device and model."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from auditor.engines.flavour import NOTHING
+from auditor.engines.formats import kv_bytes
+from auditor.engines.generations import compute_capability
+from auditor.engines.replies import version
+from auditor.theory.device import Device
+from auditor.theory.kv.geometry import Geometry
+
+__all__ = ["defaults"]
+
+_GIB = 2**30
+_NEWEST = (99, 0, 0)
+_BLOCK = 16  # CacheConfig.DEFAULT_BLOCK_SIZE
+_CPU_BLOCK = 128
+_BACKENDS_ASK = (0, 18, 0)  # from here on the attention backend says which block it wants
+# Blocks of MLA kernels (get_supported_kernel_block_sizes in vllm/v1/attention/backends/mla).
+_MLA_BLOCKS = {"FLASHMLA": 64, "CUTLASS_MLA": 128, "FLASHINFER_MLA": 32, "TRITON_MLA": 16, "FLASH_ATTN_MLA": 16}
+
+
+def defaults(
+    release: str | None, device: Device | None, geometry: Geometry | None = None, said: Mapping[str, Any] = NOTHING
+) -> dict[str, Any]:
+    """Every default of `vllm serve` that arithmetic takes.
+
+    gpu_memory_utilization: vllm/config/cache.py, 0.9 up to 0.19, 0.92 from 0.20.
+    """
+    number = version(release) or _NEWEST
+    tokens, sequences = _batch_limits(number, device, said)
+    return {
+        "memory_fraction": 0.92 if number >= (0, 20, 0) else 0.9,
+        "max_num_batched_tokens": tokens,
+        "max_num_seqs": sequences,
+        "block_size": _block_size(number, device, geometry, said),
+        "enforce_eager": False,
+        "captured_batch": 512,
+        "captured_batch_wide": 512,
+        **_mamba_cache(number, geometry, said),
+        **_manager(number, geometry),
+    }
+
+
+# -------------------------------------------------------------------------------------------------------- batch limits
+
+
+def _batch_limits(number: tuple[int, int, int], device: Device | None, said: Mapping[str, Any]) -> tuple[int, int]:
+    """Tokens of a step and requests of a batch, bounded by each other.
+
+    EngineArgs.get_batch_defaults and _set_default_max_num_seqs_and_batched_tokens_args in vllm/engine/arg_utils.py:
+    `--performance-mode throughput` doubles both, and a step never needs more tokens than all requests hold.
+    """
+    tokens, sequences = _by_device(number, device, said)
+    if said.get("performance_mode") == "throughput":
+        tokens, sequences = 2 * tokens, 2 * sequences
+    sequences = said.get("max_num_seqs") or sequences
+    length = said.get("max_model_len")
+    tokens = said.get("max_num_batched_tokens") or (min(tokens, sequences * length) if length else tokens)
+    return tokens, min(sequences, tokens)
+
+
+def _by_device(number: tuple[int, int, int], device: Device | None, said: Mapping[str, Any]) -> tuple[int, int]:
+    """Pull requests 12369 and 17885: devices of at least 70 GiB that are no A100 get 8192 and 1024; 51726: at least
+    160 GiB get 16384. TPUs by chip, the CPU by how many ranks it plays.
+    """
+    if device is None or number < (0, 8, 5):  # before the token budget followed the device
+        return 2048, 256
+    if device.kind == "cpu":
+        ranks = (said.get("tensor_parallel") or 1) * (said.get("pipeline_parallel") or 1)
+        return 2048 * ranks, 128 * ranks
+    tpu = {"tpu-v6e": 1024, "tpu-v5e": 512, "tpu-v5p": 256}.get(device.key)
+    memory = device.memory_bytes / _GIB
+    if tpu is None and memory >= 160 and number >= (0, 27, 0):
+        return 16384, 1024
+    large = memory >= 70 and "a100" not in device.key.lower()
+    return tpu or (8192 if large else 2048), 1024 if large else 256
+
+
+# ------------------------------------------------------------------------------------------------------------ KV cache
+
+
+def _block_size(
+    number: tuple[int, int, int], device: Device | None, geometry: Geometry | None, said: Mapping[str, Any]
+) -> int:
+    """Tokens of a block before a hybrid's alignment, which `theory.kv.vllm` computes.
+
+    16 on GPUs (update_block_size_for_backend in vllm/platforms/interface.py); 64 on Intel's (platforms/xpu.py); 128 on
+    the CPU (platforms/cpu.py, whose MLA kernel for CPUs without AMX takes 16, told by the server alone).
+    """
+    kind, vendor = (device.kind, device.vendor) if device else ("gpu", "nvidia")
+    if kind == "cpu":
+        return _CPU_BLOCK
+    if vendor == "intel":
+        return 64
+    latent = geometry is not None and any(group.kind == "mla" for group in geometry.layers)
+    if not latent or vendor != "nvidia":
+        return _BLOCK
+    return _latent_block(number, device, sparse=geometry is not None and geometry.indexer is not None, said=said)
+
+
+def _latent_block(number: tuple[int, int, int], device: Device | None, *, sparse: bool, said: Mapping[str, Any]) -> int:
+    """MLA on NVIDIA's GPUs, by the kernel that is chosen (_get_backend_priorities in vllm/platforms/cuda.py).
+
+    Sparse MLA and its indexer take 64. Up to 0.17 FlashMLA's 64 on Hopper and CUTLASS's 128 on Blackwell were forced
+    on the whole cache; since then a kernel's smallest block is taken: FlashAttention's 16 on Hopper (FlashMLA's 64 with
+    an 8-bit cache, which it does not read), FlashInfer's 32 on Blackwell, Triton's 16 elsewhere.
+    """
+    backend = str(said.get("attention_backend") or "").upper()
+    if sparse:
+        return 64
+    if backend in _MLA_BLOCKS:
+        return _MLA_BLOCKS[backend]
+    major = (compute_capability(device) or ((9, 0) if device is None else (0, 0)))[0]
+    eight_bit = (kv_bytes(said.get("kv_cache_dtype"), "bf16") or 2.0) < 2
+    if number < _BACKENDS_ASK:
+        return {9: 64, 10: 128}.get(major, _BLOCK)
+    return {9: 64 if eight_bit else _BLOCK, 10: 32}.get(major, _BLOCK)
+
+
+def _mamba_cache(number: tuple[int, int, int], geometry: Geometry | None, said: Mapping[str, Any]) -> dict[str, str]:
+    """How states of recurrent layers are kept for prefix caching: "none" where that is off.
+
+    MambaModelConfig in vllm/model_executor/models/config.py. Hybrids cache prefixes by default from 0.27 on, and keep
+    the state of a step's last token ("align"); before, Mamba's own layers kept all of them ("all") where it was asked
+    for (pull request 50991).
+    """
+    if geometry is None or not geometry.recurrent:
+        return {}
+    new = number >= (0, 27, 0)
+    caching = said.get("prefix_caching")
+    if not (new if caching is None else caching):
+        return {"mamba_cache_mode": "none"}
+    every = not new and all(layer.kind in ("mamba1", "mamba2") for layer in geometry.recurrent)
+    return {"mamba_cache_mode": "all" if every else "align"}
+
+
+def _manager(number: tuple[int, int, int], geometry: Geometry | None) -> dict[str, bool]:
+    """Layers that see chunks are managed as full ones unless the environment allows otherwise, since 0.10.1
+    (VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE in vllm/config/vllm.py).
+    """
+    chunked = geometry is not None and any(group.kind == "chunked" for group in geometry.layers)
+    return {"hybrid_kv_manager": False} if chunked and number >= (0, 10, 1) else {}

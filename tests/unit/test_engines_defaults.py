@@ -1,0 +1,193 @@
+"""What engines do where no flag says otherwise, by version, device and model.
+
+Block sizes of MLA are those of start-up logs of DeepSeek-R1 in github.com/ashishkamra/vllm-memory-estimator
+(test_data/validation_db.json): 658,176 tokens on H200 under 0.16.0 are 10,284 blocks of 64; 653,808 under 0.18.0 are
+40,863 of 16; 1,219,424 on B200 under 0.18.0 are 38,107 of 32; 1,324,304 on MI300X under 0.11.2 are 82,769 of 16.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from auditor.catalog import accelerators, models
+from auditor.engines.flavours import FLAVOURS
+from auditor.engines.generations import compute_capability
+from auditor.theory.kv.geometry import Geometry, Indexer, Layers, Recurrent
+
+LLAMA = models.find("meta-llama/Llama-3.1-8B-Instruct")
+LATENT = replace(
+    LLAMA,
+    architecture="DeepseekV3ForCausalLM",
+    layers=(Layers(kind="mla", count=61, kv_heads=1, qk_head_dim=192, v_head_dim=128, latent_dim=576),),
+)
+SPARSE = replace(LATENT, indexer=Indexer(count=61, token_bytes=132))
+DELTA = replace(
+    LLAMA,
+    layers=(Layers(kind="full", count=10, kv_heads=2, qk_head_dim=256, v_head_dim=256),),
+    recurrent=(Recurrent(kind="linear", count=30, heads=32, head_dim=128, state_size=128, groups=16, conv_kernel=4),),
+)
+MAMBA = replace(DELTA, recurrent=(replace(DELTA.recurrent[0], kind="mamba2", state_bytes=4.0),))
+
+
+def defaults(engine: str, release: str | None, device: str | None, geometry: Geometry | None = None, **said: object):
+    found = accelerators.find(device) if device else None
+    return FLAVOURS[engine].defaults(release, found, geometry, said)
+
+
+@pytest.mark.parametrize(
+    ("device", "release", "block"),
+    [
+        ("h200-sxm", "0.11.0", 64),
+        ("h200-sxm", "0.16.0", 64),
+        ("h200-sxm", "0.18.0", 16),
+        ("h200-sxm", None, 16),
+        ("b200-sxm", "0.18.0", 32),
+        ("b200-sxm", "0.16.0", 128),
+        ("mi300x", "0.11.2", 16),
+        ("mi300x", "0.18.0", 16),
+        ("a100-sxm-80", "0.16.0", 16),
+        ("rtx-5090", "0.18.0", 16),
+        ("max-1550", "0.18.0", 64),
+        (None, "0.16.0", 64),
+    ],
+)
+def test_vllms_block_of_mla_follows_the_kernel_of_device_and_version(device, release, block):
+    assert defaults("vllm", release, device, LATENT)["block_size"] == block
+
+
+def test_vllms_sparse_mla_takes_64_and_an_8_bit_cache_flashmlas_block():
+    for release in ("0.16.0", "0.19.0"):
+        assert defaults("vllm", release, "h200-sxm", SPARSE)["block_size"] == 64
+    assert defaults("vllm", "0.19.0", "h200-sxm", LATENT, kv_cache_dtype="fp8")["block_size"] == 64
+    assert defaults("vllm", "0.19.0", "b200-sxm", LATENT, attention_backend="CUTLASS_MLA")["block_size"] == 128
+
+
+def test_vllms_block_of_other_models():
+    assert defaults("vllm", "0.18.0", "h200-sxm", LLAMA)["block_size"] == 16
+    assert defaults("vllm", "0.18.0", "max-1550", LLAMA)["block_size"] == 64
+
+
+@pytest.mark.parametrize(
+    ("device", "release", "said", "tokens", "sequences"),
+    [
+        ("h100-sxm", "0.18.0", {"performance_mode": "throughput"}, 16384, 2048),
+        ("h100-sxm", "0.18.0", {"max_num_seqs": 2, "max_model_len": 1000}, 2000, 2),
+        ("h100-sxm", "0.18.0", {"max_num_batched_tokens": 512}, 512, 512),
+        ("l4", "0.18.0", {"max_model_len": 4096}, 2048, 256),
+        ("a800-sxm-80", "0.18.0", {}, 8192, 1024),  # its name holds no "a100"
+        ("tpu-v6e", "0.18.0", {}, 1024, 256),
+    ],
+)
+def test_vllms_batch_limits_bound_each_other(device, release, said, tokens, sequences):
+    found = defaults("vllm", release, device, LLAMA, **said)
+    assert (found["max_num_batched_tokens"], found["max_num_seqs"]) == (tokens, sequences)
+
+
+@pytest.mark.parametrize(
+    ("release", "geometry", "caching", "mode"),
+    [
+        ("0.32.0", DELTA, None, "align"),
+        ("0.26.0", DELTA, None, "none"),
+        ("0.19.0", DELTA, True, "align"),
+        ("0.19.0", MAMBA, True, "all"),
+        ("0.32.0", MAMBA, True, "align"),
+        ("0.32.0", DELTA, False, "none"),
+    ],
+)
+def test_vllm_keeps_states_for_prefixes_by_version(release, geometry, caching, mode):
+    assert defaults("vllm", release, "h200-sxm", geometry, prefix_caching=caching)["mamba_cache_mode"] == mode
+    assert "mamba_cache_mode" not in defaults("vllm", release, "h200-sxm", LLAMA)
+
+
+def test_vllm_keeps_chunked_layers_in_full():
+    """Layers that see chunks of 8,192 tokens (Llama 4) are managed as full ones since 0.10.1 (vllm/config/vllm.py)."""
+    chunked = replace(LLAMA, layers=(*LLAMA.layers, replace(LLAMA.layers[0], kind="chunked", window=8192)))
+    assert defaults("vllm", "0.18.0", "h200-sxm", chunked)["hybrid_kv_manager"] is False
+    assert "hybrid_kv_manager" not in defaults("vllm", "0.10.0", "h200-sxm", chunked)
+    assert "hybrid_kv_manager" not in defaults("vllm", "0.18.0", "h200-sxm", LLAMA)
+
+
+@pytest.mark.parametrize(
+    ("device", "geometry", "said", "page"),
+    [
+        ("h100-sxm", LLAMA, {}, 1),
+        ("b200-sxm", LLAMA, {}, 64),
+        ("b200-sxm", LATENT, {}, 64),
+        ("h100-sxm", LATENT, {}, 1),
+        ("h100-sxm", LATENT, {"attention_backend": "flashmla"}, 64),
+        ("h100-sxm", LATENT, {"attention_backend": "cutlass_mla"}, 128),
+        ("h200-sxm", SPARSE, {}, 64),
+        ("b200-sxm", LLAMA, {"attention_backend": "fa4"}, 128),
+        ("b200-sxm", LLAMA, {"attention_backend": "triton"}, 1),
+        ("mi300x", LLAMA, {}, 1),
+    ],
+)
+def test_sglangs_page_follows_the_attention_kernel(device, geometry, said, page):
+    assert defaults("sglang", "0.5.23", device, geometry, **said)["block_size"] == page
+
+
+@pytest.mark.parametrize(
+    ("geometry", "said", "fraction"),
+    [
+        # H100, 81,100.8 MiB: 512 + 1.5 x 8192 + 8 / 8 GiB + 2 x 512 + 8 x 58 graphs = 15,312 are kept free.
+        (LLAMA, {"tensor_parallel": 8}, 0.811),
+        # MLA keeps 1,536 for prefill graphs: 512 + 12,288 + 1,024 + 1,024 + 1,536 = 16,384.
+        (LATENT, {"tensor_parallel": 8}, 0.798),
+        # DP attention pads 512 batches on 8 ranks by 4.5: 18,432 more, 34,816 in all.
+        (LATENT, {"tensor_parallel": 8, "data_parallel": 8, "dp_attention": True}, 0.571),
+        # Without graphs 512 + 12,288 + 1,024 = 13,824.
+        (LLAMA, {"tensor_parallel": 8, "enforce_eager": True}, 0.83),
+    ],
+)
+def test_sglangs_memory_share_follows_parallelism_and_model(geometry, said, fraction):
+    assert defaults("sglang", "0.5.23", "h100-sxm", geometry, **said)["memory_fraction"] == fraction
+
+
+def test_sglang_runs_48_requests_with_drafts():
+    assert defaults("sglang", "0.5.23", "h100-sxm", LLAMA)["max_num_seqs"] == 2048
+    drafted = defaults("sglang", "0.5.23", "h100-sxm", LLAMA, speculative={"method": "EAGLE"})
+    assert drafted["max_num_seqs"] == 48
+    ranks = {"speculative": "NEXTN", "dp_attention": True, "data_parallel": 8}
+    assert defaults("sglang", "0.5.23", "h100-sxm", LATENT, **ranks)["max_num_seqs"] == 6
+
+
+def test_sglang_keeps_states_in_fp32_where_the_model_does_not_say():
+    assert defaults("sglang", "0.5.23", "h100-sxm", DELTA)["state_bytes"] == 4.0
+    assert "state_bytes" not in defaults("sglang", "0.5.23", "h100-sxm", MAMBA)
+    assert defaults("sglang", "0.5.23", "h100-sxm", MAMBA)["conv_bytes"] == 2.0
+
+
+def test_sglangs_sparse_cache_is_8_bit_on_blackwell():
+    assert defaults("sglang", "0.5.23", "b200-sxm", SPARSE)["kv_cache_dtype"] == "fp8_e4m3"
+    assert "kv_cache_dtype" not in defaults("sglang", "0.5.23", "h200-sxm", SPARSE)
+
+
+@pytest.mark.parametrize(
+    ("build", "slots", "unified", "context"),
+    [("b6123", 1, False, 4096), ("b7079", 4, True, 4096), ("b9265", 4, True, None), (None, 4, True, None)],
+)
+def test_llamacpps_slots_and_context_by_build(build, slots, unified, context):
+    """Issue 17300 of ggml-org/llama.cpp: build 7079 starts four slots that share one buffer."""
+    found = defaults("llamacpp", build, None)
+    assert (found["slots"], found["kv_unified"], found.get("max_model_len")) == (slots, unified, context)
+
+
+@pytest.mark.parametrize(
+    ("device", "pair"),
+    [
+        ("rtx-5000-ada", (8, 9)),
+        ("rtx-a5000", (8, 6)),
+        ("gb300", (10, 0)),
+        ("gb10", (12, 0)),
+        ("gh200-96", (9, 0)),
+        ("v100-sxm2-32", (7, 0)),
+        ("mi300x", None),
+    ],
+)
+def test_generations_by_the_name_of_the_device(device, pair):
+    assert compute_capability(accelerators.find(device)) == pair
+
+
+def test_every_nvidia_device_of_the_catalogue_has_a_generation():
+    unknown = [d.key for d in accelerators.devices() if d.vendor == "nvidia" and compute_capability(d) is None]
+    assert unknown == []
