@@ -1,27 +1,196 @@
 """`audit fit`: what fits into a deployment's memory, by arithmetic alone."""
 
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
 from auditor.cli.output import write
 from auditor.errors import UsageError
 
+if TYPE_CHECKING:
+    from auditor.instruments.inputs import Inputs
+    from auditor.instruments.question import Question
+
 __all__ = ["command"]
 
-Batch = Annotated[
-    Path | None, typer.Option("--batch", metavar="FILE.jsonl", help="One JSON answer a line; - is stdin.")
+
+def _option(*names: str, metavar: str, text: str) -> Any:
+    return typer.Option(*names, metavar=metavar, help=text, show_default=False)
+
+
+ProfileName = Annotated[
+    str | None, typer.Argument(metavar="[PROFILE]", help="A profile, instead of the flags below.", show_default=False)
 ]
+Model = Annotated[str | None, _option("--model", metavar="NAME", text="Catalogue name, model folder, GGUF file.")]
+Accelerator = Annotated[str | None, _option("--accelerator", metavar="NAME", text="Such as h200-sxm.")]
+Memory = Annotated[float | None, _option("--gpu-memory-gib", metavar="GIB", text="Usable memory of one, if known.")]
+Count = Annotated[int | None, _option("--count", metavar="N", text="Accelerators a replica.")]
+Replicas = Annotated[int, _option("--replicas", metavar="N", text="Replicas that share the load.")]
+Tensor = Annotated[int | None, _option("--tp", "--tensor-parallel", metavar="N", text="Tensor parallelism.")]
+Pipeline = Annotated[int | None, _option("--pp", "--pipeline-parallel", metavar="N", text="Pipeline parallelism.")]
+Data = Annotated[int | None, _option("--dp", "--data-parallel", metavar="N", text="Data parallelism.")]
+Expert = Annotated[int | None, _option("--ep", "--expert-parallel", metavar="N", text="Expert parallelism.")]
+Engine = Annotated[str | None, _option("--engine", metavar="NAME", text="vllm (assumed), sglang, llamacpp, trtllm ...")]
+Version = Annotated[str | None, _option("--engine-version", metavar="V", text="Such as 0.18.0; the newest without it.")]
+Quantization = Annotated[str | None, _option("--quantization", metavar="WORD", text="Such as fp8, awq, q4_k_m.")]
+KvDtype = Annotated[str | None, _option("--kv-cache-dtype", metavar="WORD", text="Such as fp8, q8_0.")]
+Context = Annotated[
+    str | None, _option("--max-model-len", metavar="TOKENS", text="The context limit; the model's own.")
+]
+Batch = Annotated[int | None, _option("--max-num-seqs", metavar="N", text="Requests that may run at once.")]
+Fraction = Annotated[
+    float | None,
+    _option("--gpu-memory-utilization", "--mem-fraction-static", metavar="SHARE", text="The engine's memory."),
+]
+Launch = Annotated[str | None, _option("--launch", metavar="COMMAND", text="The engine's own command line, read.")]
+Concurrency = Annotated[int | None, _option("--concurrency", metavar="N", text="Requests in flight that must fit.")]
+Prompt = Annotated[str | None, _option("--prompt", metavar="TOKENS", text="Prompt tokens, or p50:p95:max of them.")]
+Output = Annotated[str | None, _option("--output", metavar="TOKENS", text="Output tokens, likewise.")]
+Prefix = Annotated[str | None, _option("--shared-prefix", metavar="TOKENS", text="Of the prompt, the same in all.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+File = Annotated[str | None, _option("--batch", metavar="FILE", text="JSON lines, a deployment each; - is stdin.")]
 
 
-def command(batch: Batch = None) -> None:
-    """Say what fits into memory: weights, KV cache, requests."""
+def command(
+    profile: ProfileName = None,
+    *,
+    model: Model = None,
+    accelerator: Accelerator = None,
+    gpu_memory_gib: Memory = None,
+    count: Count = None,
+    replicas: Replicas = 1,
+    tensor_parallel: Tensor = None,
+    pipeline_parallel: Pipeline = None,
+    data_parallel: Data = None,
+    expert_parallel: Expert = None,
+    engine: Engine = None,
+    engine_version: Version = None,
+    quantization: Quantization = None,
+    kv_cache_dtype: KvDtype = None,
+    max_model_len: Context = None,
+    max_num_seqs: Batch = None,
+    gpu_memory_utilization: Fraction = None,
+    launch: Launch = None,
+    concurrency: Concurrency = None,
+    prompt: Prompt = None,
+    output: Output = None,
+    shared_prefix: Prefix = None,
+    as_json: AsJson = False,
+    batch: File = None,
+) -> None:
+    """Say what fits into a deployment's memory, and what to change.
+
+    \b
+    audit fit --model llama-3.3-70b --accelerator h200-sxm --count 4 --tp 4 --concurrency 64 --prompt 4000 --output 500
+    audit fit prod.yaml --json
+    audit fit --batch questions.jsonl > answers.jsonl
+
+    Exits 0 if it fits, 1 if not (at p95 lengths), 4 if that is within the band of what the engine itself takes; with
+    --batch 0 once every line is answered.
+    """
+    row = {
+        "model": model,
+        "accelerator": accelerator,
+        "gpu_memory_gib": gpu_memory_gib,
+        "count": count,
+        "tensor_parallel": tensor_parallel,
+        "pipeline_parallel": pipeline_parallel,
+        "data_parallel": data_parallel,
+        "expert_parallel": expert_parallel,
+        "engine": engine,
+        "engine_version": engine_version,
+        "quantization": quantization,
+        "kv_cache_dtype": kv_cache_dtype,
+        "max_model_len": max_model_len,
+        "max_num_seqs": max_num_seqs,
+        "memory_fraction": gpu_memory_utilization,
+        "launch": launch,
+    }
+    load = {"--concurrency": concurrency, "--prompt": prompt, "--output": output, "--shared-prefix": shared_prefix}
+    said = [_flag(key) for key, value in row.items() if value is not None]
+    said += [key for key, value in load.items() if value is not None]
+    _refuse_both({"PROFILE": profile, "--batch": batch}, said)
+    if batch is not None:
+        _batch(batch)
+        return
+    found, question = _declared(profile) if profile is not None else _flags(row, load, replicas)
+    _answer(found, question, as_json=as_json)
+
+
+def _flag(key: str) -> str:
+    return {"memory_fraction": "--gpu-memory-utilization"}.get(key, f"--{key.replace('_', '-')}")
+
+
+def _refuse_both(whole: Mapping[str, str | None], said: list[str]) -> None:
+    """Raise UsageError where a profile or a batch stands beside what it holds itself."""
+    named = [name for name, value in whole.items() if value is not None]
+    if named and (said or len(named) > 1):
+        raise UsageError(f"{named[0]} says it all: leave out {', '.join([*named[1:], *said])}")
+
+
+def _declared(profile: str) -> "tuple[Inputs, Question]":
+    from auditor.instruments.question import from_profile
+    from auditor.loading import load_profile
+
+    return from_profile(load_profile(profile))
+
+
+def _flags(row: dict[str, Any], load: Mapping[str, Any], replicas: int) -> "tuple[Inputs, Question]":
+    from auditor.instruments.inputs import inputs
+    from auditor.instruments.question import Question, one_class, tokens
+
+    if row["max_model_len"] is not None:
+        row["max_model_len"] = tokens("--max-model-len", row["max_model_len"])
+    prompt, output, prefix = load["--prompt"], load["--output"], load["--shared-prefix"]
+    if (prompt is None) != (output is None):
+        raise UsageError("--prompt and --output: give both, or neither for requests up to the context limit")
+    if prefix is not None and prompt is None:
+        raise UsageError("--shared-prefix: is a part of --prompt, which is missing")
+    found = inputs(row, Path())
+    shared = tokens("--shared-prefix", prefix) if prefix is not None else None
+    classes = (one_class(prompt, output, shared),) if prompt is not None else ()
+    target = load["--concurrency"]
+    if replicas < 1 or (target is not None and target < 1):
+        raise UsageError(f"--{'replicas' if replicas < 1 else 'concurrency'}: at least 1 is needed")
+    return found, Question(
+        classes=classes, target=None if target is None else -(-target // replicas), replicas=replicas
+    )
+
+
+def _answer(found: "Inputs", question: "Question", *, as_json: bool) -> None:
+    from auditor.instruments.document import document
+    from auditor.instruments.fit import fit
+    from auditor.instruments.ruling import ruling
+    from auditor.report.fit import render
+
+    answer = fit(found, question)
+    verdict = ruling(answer)
+    write(json.dumps(document(answer, verdict), indent=2) + "\n" if as_json else render(answer, verdict))
+    raise typer.Exit(verdict.exit_code)
+
+
+def _batch(source: str) -> None:
     from auditor.instruments.batch import answered
-    from auditor.instruments.fit import brief
+    from auditor.instruments.brief import brief
 
-    if batch is None:
-        raise UsageError("fit: --batch")
-    with batch.open(encoding="utf-8") as lines:
+    with _lines(source) as lines:
         for line in answered(lines, brief):
             write(line)
+
+
+@contextmanager
+def _lines(source: str) -> Iterator[TextIO]:
+    """The lines of a file or of stdin. Raises UsageError where they cannot be read."""
+    if source == "-":
+        yield sys.stdin
+        return
+    try:
+        with Path(source).open(encoding="utf-8") as lines:
+            yield lines
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--batch {source}: cannot be read ({getattr(error, 'strerror', None) or error})") from None

@@ -1,74 +1,246 @@
-"""`audit fit`: what a deployment's memory holds, from the inputs alone."""
+"""`audit fit` in detail: everything that one replica's memory holds, as data."""
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
+from auditor.catalog import accelerators
+from auditor.engines.flavours import FLAVOURS, flag_names
 from auditor.errors import UsageError
-from auditor.instruments.inputs import Inputs, inputs
-from auditor.theory.kv.pool import capacity, kv_pool
-from auditor.theory.memory import Memory, memory
-from auditor.theory.weights import per_device_bytes
+from auditor.holding import SHARE_PREFIXES, mixed
+from auditor.instruments.brief import memory_of, weights_of
+from auditor.instruments.inputs import Inputs
+from auditor.instruments.question import Question
+from auditor.theory import answers, shape
+from auditor.theory.answers import Holding, Saving, Split, Waste
+from auditor.theory.carrying import Mix, PoolRange, pool_range
+from auditor.theory.changes import Change, changes
+from auditor.theory.kv.pool import capacity
+from auditor.theory.memory import Memory
+from auditor.theory.statistics import Interval
 
-__all__ = ["brief"]
+__all__ = ["Count", "Fit", "Stage", "fit"]
 
-_GIB = 1 << 30
+_LENGTHS = (1024, 4096, 16_384, 65_536, 262_144)  # tokens, shown where no lengths are asked for
+_QUANTILES: Mapping[str, float | None] = {"p50": 0.5, "p95": 0.95, "max": 1.0, "mean": None}
 
 
-def brief(row: Mapping[str, Any], base: Path | None = None) -> dict[str, Any]:
-    """The figures of one row: weights_gib, kv_pool_gib with its band, num_blocks, kv_tokens, max_concurrency.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Count:
+    """Requests of a class (or of the mix) that one replica holds at once, each of `tokens`.
 
-    Of one device and one data-parallel rank, as engines log them. What cannot be computed is left out, and `error` says
-    why. Raises UsageError where the row itself is wrong.
+    `at` is p50, p95, max, mean (over a request's life) or "" for requests of one length. `waste` is of one request.
     """
-    found = inputs(row, base)
-    answer: dict[str, Any] = {}
-    weights = weights_of(found)
-    if weights is not None:
-        answer["weights_gib"] = _gib(weights)
+
+    name: str
+    at: str
+    tokens: float
+    requests: Interval
+    waste: Waste | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A moment in the life of the target's requests: the tokens that one holds, and what all hold of the pool."""
+
+    name: str
+    tokens: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """Everything that `audit fit` says of one replica; figures in bytes are of one device.
+
+    `max_concurrency` are requests of the context limit in one data-parallel rank, as engines log it; `batch_limit` what
+    the engine lets run at once, over all ranks; `context` the longest request alone and at the target (None without
+    one), both capped by `answers.LONGEST`; `split` and `memory` are None where the device is not known.
+    """
+
+    inputs: Inputs
+    question: Question
+    flags: Mapping[str, str]
+    memory: Memory | None
+    weights: float | None
+    pool: PoolRange
+    max_concurrency: Interval | None
+    batch_limit: int | None
+    counts: tuple[Count, ...]
+    context: tuple[int, int | None]
+    stages: tuple[Stage, ...]
+    saving: Saving | None
+    split: Split | None
+    changes: tuple[Change, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def limit(self) -> int | None:
+        """The longest request that the engine or the model takes."""
+        return _limit(self.inputs)
+
+    def count(self, at: str, name: str = "mix") -> Interval | None:
+        """Requests of the mix (or of a class) that fit at these lengths."""
+        return next((c.requests for c in self.counts if (c.name, c.at) == (name, at)), None)
+
+
+def fit(found: Inputs, question: Question) -> Fit:
+    """Answer a question. Raises UsageError where an input lacks or the engine refuses these settings."""
+    geometry, settings, device = found.geometry, found.settings, found.device
+    if device is None and not settings.pins_pool:
+        raise UsageError(found.no_device)
     try:
-        return answer | _pool(found)
-    except UsageError as error:
-        return answer | {"error": str(error)}
-
-
-def weights_of(found: Inputs) -> float | None:
-    """Bytes of weights on one device; None where only the layers of the cache are known."""
-    if found.settings.weight_bytes is None and not found.geometry.parameters:
-        return None
-    return per_device_bytes(found.geometry, found.settings)
-
-
-def _pool(found: Inputs) -> dict[str, Any]:
-    geometry, settings = found.geometry, found.settings
-    try:
-        split = None if settings.pins_pool else _memory(found)
-        kv = kv_pool(geometry, settings, None if split is None else max(0.0, split.pool))
-        length = settings.max_model_len or geometry.max_position
-        requests = capacity(geometry, settings, kv, length) / settings.data_parallel if length else None
+        memory = memory_of(found) if device is not None and weights_of(found) is not None else None
+        pool = pool_range(geometry, settings, device)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    answer: dict[str, Any] = {"kv_pool_gib": _gib(settings.kv_pool_bytes or kv.bytes)}
-    if split is not None:
-        answer = {
-            "kv_pool_gib": _gib(split.pool),
-            "kv_pool_gib_low": _gib(split.pool_low),
-            "kv_pool_gib_high": _gib(split.pool_high),
-        }
-    told = {"num_blocks": kv.blocks, "kv_tokens": kv.tokens, "max_concurrency": requests}
-    return answer | {key: value for key, value in told.items() if value is not None}
+    mixes = _mixes(found, question)
+    theory = (geometry, settings, device)
+    levers = changes(theory, mixes["p95"], question.target, accelerators.devices(), question.replicas)
+    split = None
+    if memory is not None:
+        split = answers.split(memory, pool.kv.bytes, _held(found, question, pool, mixes["p95"]))
+    return Fit(
+        inputs=found,
+        question=question,
+        flags=flag_names(FLAVOURS.get(settings.engine, FLAVOURS["generic"])),
+        memory=memory,
+        weights=weights_of(found),
+        pool=pool,
+        max_concurrency=_max_concurrency(found, pool),
+        batch_limit=_batch_limit(found),
+        counts=tuple(_counts(found, question, pool, mixes)),
+        context=_context(found, question, pool),
+        stages=tuple(_stages(found, question, pool, mixes)),
+        saving=answers.saving(geometry, settings),
+        split=split,
+        changes=levers,
+        notes=(*found.notes, *question.notes, *(memory.notes if memory is not None else ())),
+    )
 
 
-def _memory(found: Inputs) -> Memory:
-    """Memory of one device. Raises UsageError where an input lacks."""
-    if found.device is None:
-        raise UsageError(found.no_device)
-    if weights_of(found) is None:
-        raise UsageError("weights_gib: needed where the model is given by kv_layers alone (or give kv_pool_gib)")
-    if not found.geometry.vocab_size:
-        raise UsageError("model_facts.vocab: needed for the engine's overhead (or give kv_pool_gib)")
-    return memory(found.geometry, found.settings, found.device)
+# ------------------------------------------------------------------------------------------------------------- requests
 
 
-def _gib(size: float) -> float:
-    return size / _GIB
+def _limit(found: Inputs) -> int | None:
+    return found.settings.max_model_len or found.geometry.max_position
+
+
+def _once(found: Inputs) -> bool:
+    return found.settings.engine in SHARE_PREFIXES
+
+
+def _mixes(found: Inputs, question: Question) -> dict[str, Mix]:
+    """The requests in flight at each quantile of their lengths; without classes all are as long as they may be."""
+    if not question.classes:
+        return {"p95": Mix(((1.0, float(_limit(found) or _LENGTHS[1])),))}
+    return {
+        at: mixed(question.classes, quantile, once=_once(found), context=_limit(found))
+        for at, quantile in _QUANTILES.items()
+    }
+
+
+def _counts(found: Inputs, question: Question, pool: PoolRange, mixes: Mapping[str, Mix]) -> Iterator[Count]:
+    geometry, settings = found.geometry, found.settings
+    if not question.classes:
+        limit = _limit(found)
+        for length in sorted({*(n for n in _LENGTHS if not limit or n < limit), limit or _LENGTHS[-1]}):
+            alone = Mix(((1.0, float(length)),))
+            wasted = answers.waste(geometry, settings, pool.kv, length)
+            yield Count(
+                name="", at="", tokens=length, requests=answers.requests(geometry, settings, pool, alone), waste=wasted
+            )
+        return
+    for at in _spread(question):
+        for index, cls in enumerate(question.classes):
+            alone = _alone(found, question, mixes[at], index)
+            tokens = alone.parts[0][1]
+            yield Count(
+                name=cls.name,
+                at=at,
+                tokens=tokens,
+                requests=answers.requests(geometry, settings, pool, alone),
+                waste=answers.waste(geometry, settings, pool.kv, tokens),
+            )
+        together = answers.requests(geometry, settings, pool, mixes[at])
+        yield Count(name="mix", at=at, tokens=_mean(mixes[at]), requests=together, waste=None)
+
+
+def _spread(question: Question) -> tuple[str, ...]:
+    """The quantiles that differ: with one length for all there is only the one."""
+    given = [x for c in question.classes for x in (c.prompt_tokens, c.output_tokens)]
+    spread = any(x.p95 or x.p99 or x.max for x in given)
+    return tuple(_QUANTILES) if spread else ("p95", "mean")
+
+
+def _alone(found: Inputs, question: Question, mix: Mix, index: int) -> Mix:
+    """One class of the mix as if it were alone, with its own shared prefixes."""
+    shared = question.classes[index].shared_prefix
+    prefixes = shared.tokens * shared.distinct if shared is not None and _once(found) else 0
+    return Mix(((1.0, mix.parts[index][1]),), prefixes)
+
+
+def _mean(mix: Mix) -> float:
+    """Tokens that a request of the mix holds, over the requests in flight."""
+    total = sum(weight for weight, _ in mix.parts)
+    return sum(weight * held for weight, held in mix.parts) / total if total else 0.0
+
+
+def _max_concurrency(found: Inputs, pool: PoolRange) -> Interval | None:
+    length, ranks = _limit(found), found.settings.data_parallel
+    if not length:
+        return None
+    low, point, high = (
+        capacity(found.geometry, found.settings, kv, length) / ranks for kv in (pool.low, pool.kv, pool.high)
+    )
+    return Interval(low, point, high)
+
+
+def _batch_limit(found: Inputs) -> int | None:
+    settings = found.settings
+    limit = settings.slots if settings.engine == "llamacpp" else settings.max_num_seqs
+    return limit * settings.data_parallel if limit else None
+
+
+def _context(found: Inputs, question: Question, pool: PoolRange) -> tuple[int, int | None]:
+    theory = found.geometry, found.settings, pool.kv
+    together = answers.longest_together(*theory, question.target) if question.target is not None else None
+    return answers.longest_alone(*theory), together
+
+
+# ----------------------------------------------------------------------------------------------------- at the target
+
+
+def _held(found: Inputs, question: Question, pool: PoolRange, mix: Mix) -> Iterator[Holding]:
+    """What the target's requests hold of the pool at p95, class by class, prefixes apart."""
+    if question.target is None or pool.kv.tokens <= 0:
+        return
+    total = sum(weight for weight, _ in mix.parts)
+    names = [c.name for c in question.classes] or ["requests"]
+    for name, (weight, held) in zip(names, mix.parts, strict=True):
+        flight = question.target * weight / total
+        one = Mix(((1.0, held),))
+        share = answers.share_used(found.geometry, found.settings, pool.kv, one, flight)
+        yield Holding(name, flight, share * pool.kv.bytes)
+    if mix.prefixes:
+        yield Holding("shared prefixes", 0.0, min(1.0, mix.prefixes / pool.kv.tokens) * pool.kv.bytes)
+
+
+def _stages(found: Inputs, question: Question, pool: PoolRange, mixes: Mapping[str, Mix]) -> Iterator[Stage]:
+    """From the moment all prompts are read to all replies at their end: what admitted requests still grow."""
+    if question.target is None or not question.classes or pool.kv.tokens <= 0:
+        return
+    life = mixes["mean"]
+    growing = [shape.mean(c.output_tokens.curve) / 2 for c in question.classes]
+    limit = float(_limit(found) or answers.LONGEST)
+    for name, mix in {
+        "prompts read": _moved(life, [-more for more in growing], limit),
+        "average over their lives": life,
+        "all at their end": _moved(life, growing, limit),
+        "all at their end, at p95": mixes["p95"],
+    }.items():
+        used = answers.share_used(found.geometry, found.settings, pool.kv, mix, question.target)
+        yield Stage(name, _mean(mix), used)
+
+
+def _moved(mix: Mix, more: list[float], limit: float) -> Mix:
+    parts = tuple((w, min(limit, max(1.0, held + grown))) for (w, held), grown in zip(mix.parts, more, strict=True))
+    return replace(mix, parts=parts)

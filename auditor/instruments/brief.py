@@ -1,0 +1,65 @@
+"""One row of a batch -> the figures that engines log at start-up."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from auditor.errors import UsageError
+from auditor.instruments.inputs import Inputs, inputs
+from auditor.theory.kv.pool import capacity, kv_pool
+from auditor.theory.memory import Memory, memory
+from auditor.theory.weights import per_device_bytes
+
+__all__ = ["brief", "memory_of", "weights_of"]
+
+_GIB = 1 << 30
+
+
+def brief(row: Mapping[str, Any], base: Path | None = None) -> dict[str, Any]:
+    """The figures of one row: weights_gib, kv_pool_gib with its band, num_blocks, kv_tokens, max_concurrency.
+
+    Of one device and one data-parallel rank, as engines log them. What cannot be computed is left out, and `error` says
+    why. Raises UsageError where the row itself is wrong.
+    """
+    found = inputs(row, base)
+    weights = weights_of(found)
+    answer = {} if weights is None else {"weights_gib": weights / _GIB}
+    try:
+        return answer | _pool(found)
+    except (UsageError, ValueError) as error:
+        return answer | {"error": str(error)}
+
+
+def _pool(found: Inputs) -> dict[str, Any]:
+    geometry, settings = found.geometry, found.settings
+    split = None if settings.pins_pool else memory_of(found)
+    kv = kv_pool(geometry, settings, None if split is None else max(0.0, split.pool))
+    length = settings.max_model_len or geometry.max_position
+    answer: dict[str, Any] = {"kv_pool_gib": (settings.kv_pool_bytes or kv.bytes) / _GIB}
+    if split is not None:
+        sizes = {"": split.pool, "_low": split.pool_low, "_high": split.pool_high}
+        answer = {f"kv_pool_gib{end}": size / _GIB for end, size in sizes.items()}
+    if kv.blocks is not None:
+        answer["num_blocks"] = kv.blocks
+    answer["kv_tokens"] = kv.tokens
+    if length:
+        answer["max_concurrency"] = capacity(geometry, settings, kv, length) / settings.data_parallel
+    return answer
+
+
+def weights_of(found: Inputs) -> float | None:
+    """Bytes of weights on one device; None where only the layers of the cache are known."""
+    if found.settings.weight_bytes is None and not found.geometry.parameters:
+        return None
+    return per_device_bytes(found.geometry, found.settings)
+
+
+def memory_of(found: Inputs) -> Memory:
+    """Memory of one device. Raises UsageError where an input lacks, ValueError where the engine refuses."""
+    if found.device is None:
+        raise UsageError(found.no_device)
+    if weights_of(found) is None:
+        raise UsageError("weights_gib: needed where the model is given by kv_layers alone (or give kv_pool_gib)")
+    if not found.geometry.vocab_size:
+        raise UsageError("model_facts.vocab: needed for the engine's overhead (or give kv_pool_gib)")
+    return memory(found.geometry, found.settings, found.device)

@@ -1,0 +1,103 @@
+"""What is asked of a deployment's memory: the requests that are to fit, from flags or from a profile."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from auditor.engines.settings import resolve
+from auditor.errors import UsageError
+from auditor.instruments.inputs import Inputs
+from auditor.loading import Loaded, resolve_device, resolve_model
+from auditor.plan import concurrency
+from auditor.profile import Lengths, SharedPrefix, TrafficClass
+from auditor.units import TOKENS
+
+__all__ = ["Question", "from_profile", "lengths", "one_class", "tokens"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """The requests that are to fit: their classes, and how many are in flight on each of `replicas`.
+
+    No classes: any request up to the context limit. No target: as many as there is room for.
+    """
+
+    classes: tuple[TrafficClass, ...] = ()
+    target: int | None = None
+    replicas: int = 1
+    notes: tuple[str, ...] = ()
+
+
+def from_profile(loaded: Loaded) -> tuple[Inputs, Question]:
+    """What a profile declares. Raises UsageError where its model is not known."""
+    profile = loaded.profile
+    geometry, why = resolve_model(loaded)
+    if geometry is None:
+        raise UsageError(f"{loaded.path}: {why}")
+    device, no_device = resolve_device(loaded)
+    settings, sources = resolve(profile, loaded.launch, None, geometry, device)
+    weights = "the model's files" if geometry.weight_bytes is not None else "computed from parameters"
+    told = {**sources, "geometry": geometry.source, "device": "catalogue", "weights": weights}
+    notes = geometry.notes if settings.engine != "generic" else (*geometry.notes, "no engine is named: plain paging")
+    found = Inputs(
+        geometry=geometry,
+        settings=settings,
+        device=device,
+        sources=told,
+        notes=notes,
+        no_device=f"{loaded.path}: {no_device}" if device is None else "",
+    )
+    return found, _question(loaded)
+
+
+def _question(loaded: Loaded) -> Question:
+    traffic, replicas = loaded.profile.traffic, max(1, loaded.profile.deployment.replicas)
+    if not traffic.classes:
+        raise UsageError(f"{loaded.path}: traffic.classes: what requests hold is needed")
+    if traffic.target_concurrency is None and traffic.request_rate is None:
+        return Question(classes=traffic.classes, replicas=replicas)
+    flight = concurrency(loaded.profile)
+    notes: tuple[str, ...] = ()
+    if traffic.target_concurrency is None:
+        notes = (f"{traffic.request_rate:g} requests/s are taken as {flight} in flight, by the E2E ceiling of the SLO",)
+    return Question(classes=traffic.classes, target=math.ceil(flight / replicas), replicas=replicas, notes=notes)
+
+
+def one_class(prompt: str, output: str, prefix: int | None = None) -> TrafficClass:
+    """A class from lengths as flags give them; `prefix` tokens are the same in every prompt."""
+    return TrafficClass(
+        name="requests",
+        prompt_tokens=lengths("--prompt", prompt),
+        output_tokens=lengths("--output", output),
+        shared_prefix=SharedPrefix(tokens=prefix) if prefix else None,
+    )
+
+
+def lengths(flag: str, written: str) -> Lengths:
+    """`4000`, `3k:8k` or `3000:8000:16000` as p50, p95 and max. Raises UsageError for anything else."""
+    found = [_tokens(part) for part in written.split(":")]
+    if None in found or len(found) > 3:
+        raise UsageError(f"{flag} {written}: tokens are needed, such as 4000, or p50:p95:max as in 3000:8000:16000")
+    known = [part for part in found if part is not None]
+    if sorted(known) != known:
+        raise UsageError(f"{flag} {written}: p50:p95:max must not fall")
+    return Lengths(p50=known[0], p95=_item(known, 1), max=_item(known, 2))
+
+
+def tokens(flag: str, written: str) -> int:
+    """`32768` or `32k` (thousands, as in profiles). Raises UsageError for anything else."""
+    found = _tokens(written)
+    if found is None:
+        raise UsageError(f"{flag} {written}: a number of tokens is needed, such as 32768 or 32k")
+    return found
+
+
+def _tokens(written: str) -> int | None:
+    try:
+        return int(TOKENS.parse(written.strip())) or None
+    except ValueError:
+        return None
+
+
+def _item(items: Sequence[int], index: int) -> int | None:
+    return items[index] if len(items) > index else None

@@ -1,0 +1,116 @@
+"""The verdict of `audit fit` in one sentence, and the exit code it stands for."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from auditor.instruments.fit import Fit
+from auditor.theory import answers
+from auditor.theory.levers import name, spell
+from auditor.theory.statistics import Interval
+from auditor.units import count, plain
+
+__all__ = ["Ruling", "ruling"]
+
+_GIB = 1 << 30
+Status = Literal["fits", "fits at p50 only", "may fit", "does not fit"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """`status` and why, as a sentence without the status."""
+
+    status: Status
+    why: str
+
+    @property
+    def exit_code(self) -> int:
+        """0 fits, 1 does not (at p95), 4 is undecided within the band."""
+        return {"fits": 0, "may fit": 4}.get(self.status, 1)
+
+
+def ruling(fit: Fit) -> Ruling:
+    """What the figures amount to: the weights first, then one request of the limit, then the target, then its batch."""
+    return _memory(fit) or _start(fit) or (_target(fit) if fit.question.target is not None else _room(fit))
+
+
+def _memory(fit: Fit) -> Ruling | None:
+    """Where no pool is left, or a flag asks for more than there is."""
+    found, pool = fit.memory, fit.pool
+    if found is None:
+        return None
+    if fit.inputs.settings.pins_pool and pool.kv.bytes > found.pool_low:
+        parts = f"{_gib(pool.kv.bytes)} of KV cache and {_gib(found.weights)} of weights"
+        over = pool.kv.bytes > found.pool_high
+        less = f"leave less than the engine's own {_gib(found.overhead)} of {_gib(found.budget)} a device"
+        return Ruling("does not fit" if over else "may fit", f"{parts} {less}")
+    if pool.kv.tokens > 0 and found.pool > 0:
+        return None
+    parts = f"{_gib(found.weights)} of weights and {_gib(found.overhead)} for the engine fill the {_gib(found.budget)}"
+    return Ruling("does not fit" if found.pool_high <= 0 else "may fit", f"{parts} a device that it may use")
+
+
+def _start(fit: Fit) -> Ruling | None:
+    """Where vLLM refuses to start: one request of the limit needs more than the pool."""
+    theory = fit.inputs.geometry, fit.inputs.settings
+    if answers.starts(*theory, fit.pool.low):
+        return None
+    field = name(fit.flags, "max_model_len")
+    why = f"one request of {fit.limit:,} tokens ({field}) needs more than the pool: the engine refuses to start"
+    if not answers.starts(*theory, fit.pool.high):
+        return Ruling("does not fit", f"{why}; {fit.context[0]:,} tokens fit")
+    if answers.starts(*theory, fit.pool.kv) and fit.question.target is None:
+        return Ruling("may fit", f"{why} at the low end of its band")
+    return Ruling("may fit", f"within the pool's band {why}")
+
+
+def _target(fit: Fit) -> Ruling:
+    target = fit.question.target or 0
+    at95, at50, most = fit.count("p95") or _longest(fit), fit.count("p50"), fit.count("max")
+    held = f"it holds {_range(at95)}{' at p95 lengths' if at50 is not None else ''}"
+    asked = f"the target is {target:,}{'' if fit.question.replicas == 1 else ' a replica'}"
+    if at95.low >= target:
+        if fit.batch_limit is not None and fit.batch_limit < target:
+            return Ruling("does not fit", f"{held}; {asked}, but {_batch(fit)}")
+        return Ruling("fits", f"{held}{_most(most, target)}; {asked}")
+    if at95.high >= target:
+        return Ruling("may fit", f"{held}; {asked}, within the band of the pool")
+    if at50 is not None and at50.low >= target:
+        return Ruling("fits at p50 only", f"{held}, {_range(at50)} at p50; {asked}")
+    also = f", {_range(at50)} at p50" if at50 is not None else ""
+    return Ruling("does not fit", f"{held}{also}; {asked}")
+
+
+def _most(most: Interval | None, target: int) -> str:
+    if most is None:
+        return ""
+    return " and at the longest" if most.low >= target else f", {_range(most)} at the longest"
+
+
+def _batch(fit: Fit) -> str:
+    said = spell(fit.flags, "{max_num_seqs}")
+    return f"{said} lets only {fit.batch_limit} run at once: the others wait"
+
+
+def _room(fit: Fit) -> Ruling:
+    at95 = fit.count("p95") or _longest(fit)
+    what = "at p95 lengths" if fit.question.classes else f"of {fit.limit:,} tokens" if fit.limit else "at once"
+    if at95.high < 1:
+        return Ruling("does not fit", f"not one request {what}")
+    return Ruling("fits" if at95.low >= 1 else "may fit", f"it holds {_range(at95)} {what} at once")
+
+
+def _longest(fit: Fit) -> Interval:
+    """Requests of the context limit, of all ranks."""
+    return fit.counts[-1].requests
+
+
+def _range(requests: Interval) -> str:
+    """ "312 requests (290 to 330)", in whole requests; the band is left out where there is none."""
+    low, point, high = (math.floor(x) for x in (requests.low, requests.point, requests.high))
+    shown = count(point, "request") if point >= 1 else f"{plain(requests.point, 2)} of a request"
+    return shown if low == high else f"{shown} ({low:,} to {high:,})"
+
+
+def _gib(size: float) -> str:
+    return f"{max(0.0, size) / _GIB:.1f} GiB"

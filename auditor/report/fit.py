@@ -1,0 +1,254 @@
+"""`audit fit` as text: the verdict, where the memory goes, what fits, what to change. 80 columns, no colour needed."""
+
+import math
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from auditor.instruments.fit import Count, Fit
+from auditor.instruments.ruling import Ruling
+from auditor.report.words import clean, clip, quantity
+from auditor.theory.answers import LONGEST
+from auditor.theory.changes import Change
+from auditor.theory.levers import name
+from auditor.units import plain
+
+__all__ = ["Part", "bar", "render"]
+
+WIDTH = 80
+_GIB = 1 << 30
+_SYMBOLS = "123456789"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of a bar: the character it is drawn with, its name, its size, and what there is to say of it."""
+
+    symbol: str
+    name: str
+    size: float
+    note: str = ""
+
+
+def render(fit: Fit, ruling: Ruling) -> str:
+    """The answer as plain text of at most 80 columns."""
+    blocks = [_head(fit, ruling), _memory(fit), _pool(fit), _counts(fit), _more(fit), _changes(fit), _notes(fit)]
+    return "\n\n".join("\n".join(line.rstrip() for line in block) for block in map(list, blocks) if block) + "\n"
+
+
+def _wrap(text: str, first: str = "", indent: int = 2) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=" " * indent, break_on_hyphens=False) or [
+        first
+    ]
+
+
+def _head(fit: Fit, ruling: Ruling) -> Iterable[str]:
+    yield from _wrap(f"{ruling.status.upper()}: {ruling.why}.")
+    yield from _wrap(" | ".join(_what(fit)), "  ")
+
+
+def _what(fit: Fit) -> Iterable[str]:
+    geometry, settings, device = fit.inputs.geometry, fit.inputs.settings, fit.inputs.device
+    weights = settings.quantization or settings.compute_dtype
+    yield clean(geometry.name or "the model", 60) + (f", {clean(weights, 20)}" if weights else "")
+    yield " ".join(filter(None, (clean(settings.engine, 20), clean(settings.engine_version or "", 20))))
+    if device is not None:
+        yield f"{settings.devices} x {clean(device.name, 40)}"
+    degrees = {"TP": settings.tensor_parallel, "PP": settings.pipeline_parallel, "DP": settings.data_parallel}
+    degrees |= {"EP": settings.expert_parallel, "DCP": settings.decode_context_parallel}
+    if parallel := ", ".join(f"{word} {degree}" for word, degree in degrees.items() if degree > 1):
+        yield parallel
+    if fit.question.replicas > 1:
+        yield f"{fit.question.replicas} replicas"
+
+
+# -------------------------------------------------------------------------------------------------------------- memory
+
+
+def bar(parts: Sequence[Part], width: int = WIDTH - 2) -> str:
+    """The parts as one line of `width` characters in brackets; each that is there has at least one."""
+    shown = [part for part in parts if part.size > 0]
+    total = sum(part.size for part in shown)
+    if total <= 0 or len(shown) > width:
+        return ""
+    spare = width - len(shown)
+    exact = [part.size / total * spare for part in shown]
+    cells = [1 + math.floor(size) for size in exact]
+    rest = sorted(range(len(shown)), key=lambda i: math.floor(exact[i]) - exact[i])
+    for i in rest[: width - sum(cells)]:
+        cells[i] += 1
+    return "[" + "".join(part.symbol * cell for part, cell in zip(shown, cells, strict=True)) + "]"
+
+
+def _memory(fit: Fit) -> Iterable[str]:
+    if fit.split is None or fit.memory is None:
+        if fit.weights is not None:
+            yield f"weights a device  {_gib(fit.weights)}"
+        return
+    parts, usable = _parts(fit), fit.split.usable
+    line = bar(_within(parts, usable))
+    yield f"one device, {_gib(usable)} usable"
+    if line:
+        yield line
+    for part in parts:
+        share = f"{100 * part.size / usable:.0f} %"
+        yield f"  {part.symbol} {clip(part.name, 24):<24}{_gib(part.size):>12}{share:>7}  {part.note}"
+
+
+def _parts(fit: Fit) -> list[Part]:
+    split, found = fit.split, fit.memory
+    assert split is not None
+    assert found is not None
+    classes = [
+        Part(
+            _SYMBOLS[i] if i < len(_SYMBOLS) else "*",
+            f"KV of {clean(held.name, 40)}",
+            held.bytes,
+            _flight(held.requests),
+        )
+        for i, held in enumerate(split.classes)
+    ]
+    free = "in the pool" if split.free >= 0 else f"short: the pool is {_gib(split.pool)}"
+    return [
+        Part("#", "weights", split.weights),
+        Part("+", "overhead", split.overhead, f"{_gib(found.overhead_low)} to {_gib(found.overhead_high)}"),
+        *classes,
+        Part(".", "free" if split.free >= 0 else "missing", abs(split.free), free),
+        Part("-", "not for the engine", split.idle, _fraction(fit)),
+    ]
+
+
+def _within(parts: list[Part], usable: float) -> list[Part]:
+    """The parts as they are drawn: what is missing has no place, and classes that need more than there is are cut."""
+    fixed = [part for part in parts if part.name != "missing"]
+    over = sum(part.size for part in fixed) - usable
+    if over <= 1:
+        return fixed
+    needed = sum(part.size for part in fixed if part.symbol in f"{_SYMBOLS}*")
+    scale = max(0.0, 1 - over / needed) if needed else 1.0
+    return [Part(p.symbol, p.name, p.size * scale) if p.symbol in f"{_SYMBOLS}*" else p for p in fixed]
+
+
+def _flight(requests: float) -> str:
+    return f"{plain(requests)} in flight, at p95" if requests else "kept once"
+
+
+def _fraction(fit: Fit) -> str:
+    fraction, field = fit.inputs.settings.memory_fraction, name(fit.flags, "gpu_memory_utilization")
+    return f"{field} {fraction:g}" if fraction is not None and field is not None else ""
+
+
+def _gib(size: float) -> str:
+    return f"{size / _GIB:,.1f} GiB"
+
+
+# ---------------------------------------------------------------------------------------------------------------- pool
+
+
+def _pool(fit: Fit) -> Iterable[str]:
+    kv, low, high = fit.pool.kv, fit.pool.low, fit.pool.high
+    size = _gib(kv.bytes) if fit.pool.exact else f"{_gib(kv.bytes)} ({_gib(low.bytes)} to {_gib(high.bytes)})"
+    tokens = f"{kv.tokens:,} tokens"
+    blocks = f", {kv.blocks:,} blocks of {kv.block_size}" if kv.blocks is not None else ""
+    each = " a rank" if fit.inputs.settings.data_parallel > 1 else ""
+    yield from _wrap(f"{size} a device, {tokens}{blocks}{each}", "pool      ", 10)
+    yield from _wrap(clean(kv.rule, 400), "          ", 10)
+    if fit.limit and fit.max_concurrency is not None:
+        rate = f"{plain(fit.max_concurrency.point, 4)} requests of {fit.limit:,} tokens{each or ' at once'}"
+        yield from _wrap(rate, "          ", 10)
+    if fit.saving is not None and fit.saving.kind != "MHA":
+        saved = f"{fit.saving.kind} takes {quantity(fit.saving.now, 'bytes')} a token and device where every head's own"
+        less = f"keys and values would take {quantity(fit.saving.every_head, 'bytes')}"
+        yield from _wrap(f"{saved} {less} ({quantity(fit.saving.share, 'share')} saved)", "          ", 10)
+
+
+# ------------------------------------------------------------------------------------------------------------ requests
+
+
+def _counts(fit: Fit) -> Iterable[str]:
+    yield f"{'requests at once':<22}{'tokens':>10}{'fit':>10}  {'band':<18}{'rounding':>9}{'padding':>9}"
+    for count in fit.counts:
+        if count.name != "mix" or len(fit.question.classes) > 1:
+            yield _count(count)
+    if fit.batch_limit is not None:
+        field = name(fit.flags, "max_num_seqs") or "the batch limit"
+        yield f"  {field} lets {fit.batch_limit:,} run at once"
+
+
+def _count(count: Count) -> str:
+    label = f"{clip(count.name, 13):<14}{count.at}" if count.name else "each of"
+    low, point, high = (_whole(x) for x in (count.requests.low, count.requests.point, count.requests.high))
+    band = "" if low == high else f"{low} to {high}"
+    wasted = count.waste
+    shares = "" if wasted is None else f"{_share(wasted.rounding):>9}{_share(wasted.padding):>9}"
+    return f"  {label:<20}{count.tokens:>10,.0f}{point:>10}  {band:<18}{shares}"
+
+
+def _share(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _whole(requests: float) -> str:
+    return f"{math.floor(requests):,}" if requests >= 1 else f"{requests:.2g}"
+
+
+def _more(fit: Fit) -> Iterable[str]:
+    alone, together = fit.context
+    text = f"one request alone: {_tokens(alone)}"
+    if fit.limit:
+        text += f" (the limit is {fit.limit:,})"
+    if together is not None:
+        text += f"; {fit.question.target:,} at once: {_tokens(together)} each"
+    yield from _wrap(text, "context   ", 10)
+    for i, stage in enumerate(fit.stages):
+        first = f"growth    {fit.question.target:,} in flight" if not i else ""
+        yield f"{first:<28}{stage.name:<26}{stage.tokens:>10,.0f}{_percent(stage.share):>14}"
+
+
+def _tokens(tokens: int) -> str:
+    return "any length" if tokens >= LONGEST else f"{tokens:,} tokens"
+
+
+def _percent(share: float) -> str:
+    return "no pool" if math.isinf(share) else f"{100 * share:,.0f} % of pool"
+
+
+# ------------------------------------------------------------------------------------------------------------- changes
+
+
+def _changes(fit: Fit) -> Iterable[str]:
+    if not fit.changes:
+        return
+    replicas = fit.question.replicas
+    now = (fit.count("p95") or fit.counts[-1].requests).point * replicas
+    what = "requests at p95" if fit.question.classes else "requests"
+    yield f"{'what to change':<40}{what:>16}{'pool tokens':>14}{'weights':>10}"
+    rows = [(_label(change, fit), change.requests, change.starts, change) for change in fit.changes]
+    yield f"  {'(as it is)':<38}{_whole(now):>9}{'':>7}{fit.pool.kv.tokens:>14,}{_weights(fit.weights):>10}"
+    for label, requests, starts, change in rows:
+        times = f"x{requests / now:.2f}" if now > 0 else ""
+        figures = f"{_whole(requests):>9}{times:>7}" if starts else f"{'does not start':>16}"
+        if len(label) > 38:
+            yield f"  {label}"
+        shown = label if len(label) <= 38 else ""
+        yield f"  {shown:<38}{figures}{change.pool_tokens:>14,}{_weights(change.weights):>10}"
+
+
+def _weights(size: float | None) -> str:
+    return "" if size is None else f"{size / _GIB:,.1f} GiB"
+
+
+def _label(change: Change, fit: Fit) -> str:
+    """`--kv-cache-dtype fp8`, `without --speculative-config`, `2 replicas (8 devices)`."""
+    if change.field == "replicas":
+        return f"{change.value} replicas ({change.devices} devices)"
+    field = name(fit.flags, change.field) or change.field
+    if change.value in ("on", "off"):
+        return field if field.startswith("without ") else f"without {field}"
+    devices = f" ({change.devices} devices)" if change.field == "tensor_parallel" else ""
+    return f"{field} {change.value}{devices}"
+
+
+def _notes(fit: Fit) -> Iterable[str]:
+    for note in dict.fromkeys(fit.notes):
+        yield from _wrap(clean(note), "note: ", 6)
