@@ -1,214 +1,174 @@
-"""vLLM's paged KV cache: one block pool shared by groups of layers (vllm/v1/core/kv_cache_utils.py).
+"""vLLM's paged KV cache: the pool that bytes give, what it logs of it, and how many requests it carries."""
 
-Blocks of all groups have the same number of bytes. A request takes blocks from the same pool for every group.
-"""
-
-import math
-from dataclasses import dataclass
-
-from auditor.theory.kv.cells import KvPool, all_bytes_per_token, layer_bytes, stage_layers
-from auditor.theory.kv.geometry import Geometry, Layers
+from auditor.theory.kv.cells import KvPool, stage_layers
+from auditor.theory.kv.geometry import Geometry
+from auditor.theory.kv.vllm_groups import Kind, Layout, layout
+from auditor.theory.kv.vllm_release import release
+from auditor.theory.kv.vllm_specs import FULL, Model, Spec, token_bytes
 from auditor.theory.settings import Settings
 
 __all__ = ["blocks_needed", "capacity", "longest", "pool"]
 
-_BLOCK = 16
-_MLA_BLOCK = 64  # FlashMLA's page (vllm/platforms/cuda.py)
 _BATCHED_TOKENS = 2048
-_TOKENS_FROM_CONCURRENCY = (0, 20, 2)  # from here on the logged token count is concurrency x max_model_len
 
-
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """Layers that vLLM manages alike: same reach into the past, same page."""
-
-    group: Layers
-    layers: int
-    page: float
-    block: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """How the pool is cut: `page_bytes` of all layers of a group for one block, and groups by kind."""
-
-    kinds: tuple[_Kind, ...]
-    groups: tuple[int, ...]
-    group_size: int
-    block_bytes: float
+# First releases of rules.
+_V1 = (0, 8)
+_TOKENS_FROM_CONCURRENCY = (0, 20, 1)  # the logged token count is concurrency x max_model_len
+_STEPS_IN_FLIGHT = (0, 26)  # tokens of every scheduled step are held, not of one
+_ASYNC_PIPELINES = (0, 29)  # the runner that schedules ahead does so with pipeline stages too
+_STATE_MODES = (0, 15)  # mamba_cache_mode
+_STATES_BY_TOKENS = (0, 11, 1)  # a state for each block of max_model_len
+_DRAFTS_BESIDE_ALL = (0, 22)  # mode "all" counts drafts
+_CHECKPOINTS = (0, 32)  # Mamba-2 keeps one state more in mode "align"
+_STATES_PER_REQUEST = (0, 20)  # fewer blocks than max_num_seqs are refused
 
 
 def pool(geometry: Geometry, settings: Settings, pool_bytes: float | None) -> KvPool:
     """The pool that `pool_bytes` per device give; `kv_pool_tokens` (num_gpu_blocks_override x block) overrides it.
 
-    Raises ValueError where neither is known.
+    Raises ValueError where neither is known, or this release cannot manage the model's layers with these settings.
     """
-    layout = _layout(geometry, settings)
-    block = layout.kinds[0].block
+    cut = layout(geometry, settings)
+    if not cut.kinds:
+        return KvPool(tokens=0, blocks=1, block_size=None, bytes=0.0, bytes_per_token=0.0, rule=_rule(cut, 1))
     if settings.kv_pool_tokens is not None:
-        blocks = settings.kv_pool_tokens // block
+        blocks = settings.kv_pool_tokens // (settings.block_size or cut.block)
     elif pool_bytes is not None:
-        blocks = max(0, int(pool_bytes // layout.block_bytes))
+        blocks = max(0, int(pool_bytes) // cut.block_bytes)
     else:
         raise ValueError("vLLM's pool needs its bytes or its number of tokens")
     return KvPool(
-        tokens=_tokens(geometry, settings, layout, blocks),
+        tokens=_tokens(geometry, settings, cut, blocks),
         blocks=blocks,
-        block_size=block,
-        bytes=blocks * layout.block_bytes,
-        bytes_per_token=all_bytes_per_token(geometry, settings),
-        rule=_rule(layout, blocks),
+        block_size=cut.block,
+        bytes=float(blocks * cut.block_bytes),
+        bytes_per_token=_bytes_per_token(geometry, settings),
+        rule=_rule(cut, blocks),
+        refusal=_refusal(geometry, settings, blocks),
     )
 
 
 def capacity(geometry: Geometry, settings: Settings, kv: KvPool, length: int) -> float:
     """How many requests of `length` tokens fit at once in one rank: blocks / blocks needed by one.
 
-    One block is the null block and never serves a request, so a single request that needs them all does not fit.
+    One block is the null block and never serves a request, so a single request that needs them all does not fit. A
+    model without attention and state is bound by its batch alone.
     """
     need = blocks_needed(geometry, settings, length)
+    if need == 0:
+        return float(settings.max_num_seqs or 1)
     blocks = kv.blocks or 0
     return blocks / need if need <= blocks - 1 else max(0, blocks - 1) / need
 
 
 def blocks_needed(geometry: Geometry, settings: Settings, length: int) -> int:
     """Blocks that one request of `length` tokens takes at its peak, over all groups."""
-    return _needed(_layout(geometry, settings), settings, max(1, length))
+    return _needed(layout(geometry, settings), settings, max(1, length))
 
 
 def longest(geometry: Geometry, settings: Settings, kv: KvPool) -> int:
     """The longest request that fits alone, in whole blocks (what vLLM's "estimated maximum model length" says)."""
-    layout = _layout(geometry, settings)
-    block = layout.kinds[0].block
+    cut = layout(geometry, settings)
     free = (kv.blocks or 0) - 1
     low, high = 0, max(1, free + 1)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if _needed(layout, settings, middle * block) <= free else (low, middle)
-    return low * block
+        low, high = (middle, high) if _needed(cut, settings, middle * cut.block) <= free else (low, middle)
+    return low * cut.block
 
 
-def _needed(layout: _Layout, settings: Settings, length: int) -> int:
-    return sum(
-        groups * _blocks_of(kind, settings, length) for kind, groups in zip(layout.kinds, layout.groups, strict=True)
-    )
+# ----------------------------------------------------------------------------------------------------------- a request
 
 
-def _blocks_of(kind: _Kind, settings: Settings, length: int) -> int:
-    """Full: all tokens. Sliding: window - 1 and the tokens of one step, plus one block because the window's start is
-    rarely a block's start. Chunked: the chunk and one step (max_memory_usage_bytes in kv_cache_interface.py).
+def _needed(cut: Layout, settings: Settings, length: int) -> int:
+    return sum(kind.groups * _blocks(kind.spec, settings, length) for kind in cut.kinds if kind.groups)
+
+
+def _blocks(spec: Spec, settings: Settings, length: int) -> int:
+    """Blocks in one table (max_memory_usage_bytes in vllm/v1/kv_cache_interface.py).
+
+    Full: all tokens, divided by decode context parallelism. Sliding: window - 1 and the tokens of steps in flight, plus
+    one block because the window's start is rarely a block's start. Chunked: the chunk and the steps.
     """
-    step = settings.max_num_batched_tokens or _BATCHED_TOKENS
-    window = kind.group.window
-    if kind.group.kind == "sliding" and window is not None:
-        return math.ceil(min(window - 1 + step, length) / kind.block) + 1
-    if kind.group.kind == "chunked" and window is not None:
-        return math.ceil(min(window + step, length) / kind.block)
-    return math.ceil(length / kind.block)
+    if spec.kind in FULL:
+        return -(-length // (spec.block * settings.decode_context_parallel))
+    if spec.window is None:
+        return _states(spec, settings, length)
+    held = spec.window + _step(settings)
+    if spec.kind == "sliding":
+        return -(-min(held - 1, length) // spec.block) + 1
+    return -(-min(held, length) // spec.block)
 
 
-def _layout(geometry: Geometry, settings: Settings) -> _Layout:
-    kinds = _kinds(geometry, settings)
-    counts = [kind.layers for kind in kinds]
-    group_size = _group_size(counts)
-    groups = tuple(math.ceil(count / group_size) for count in counts)
-    if len(kinds) == 1:
-        return _Layout(kinds, groups, group_size, kinds[0].page)
-    return _Layout(kinds, groups, group_size, group_size * max(kind.page / kind.layers for kind in kinds))
+def _step(settings: Settings) -> int:
+    """Tokens that may be scheduled and not yet settled (VllmConfig.max_in_flight_tokens in vllm/config/vllm.py)."""
+    tokens = settings.max_num_batched_tokens or _BATCHED_TOKENS
+    version = release(settings.engine_version)
+    if version < _STEPS_IN_FLIGHT:
+        return tokens
+    stages = settings.pipeline_parallel
+    ahead = 1 if stages == 1 or version >= _ASYNC_PIPELINES else 0
+    return tokens * (settings.steps_in_flight or stages + (0 if settings.vendor == "cpu" else ahead))
 
 
-def _group_size(counts: list[int]) -> int:
-    """Layers of a group: the smallest kind's, or the largest's where padding the others up costs less than half."""
-    return max(counts) if max(counts) < 1.5 * min(counts) else min(counts)
+def _states(spec: Spec, settings: Settings, length: int) -> int:
+    """States of one request (MambaSpec.max_memory_usage_bytes): one, and one for each drafted token; two where prefixes
+    are kept at the end of a step ("align"); one a block where all are ("all").
+    """
+    version, drafted = release(settings.engine_version), settings.speculative_tokens
+    mode = settings.mamba_cache_mode
+    if mode == "all" and version >= _STATES_BY_TOKENS:
+        return -(-length // spec.block) + (drafted if version >= _DRAFTS_BESIDE_ALL else 0)
+    if version < _STATE_MODES:
+        return 1
+    if mode == "align":
+        return 2 + drafted + (spec.kind == "mamba2" and version >= _CHECKPOINTS)
+    return 1 + drafted
 
 
-def _kinds(geometry: Geometry, settings: Settings) -> tuple[_Kind, ...]:
-    """Kinds of layers with their blocks made equal in bytes; `page` is the bytes of one block of all its layers."""
-    reaches: dict[tuple[str, int | None], list[Layers]] = {}
-    for group in geometry.layers:
-        reach = _reach(group, geometry, settings)
-        reaches.setdefault(reach, []).append(group)
-    base = _base_block(geometry, settings)
-    sized = []
-    for (kind, _), members in reaches.items():
-        layers = sum(stage_layers(group, settings) for group in members)
-        token = sum(stage_layers(group, settings) * layer_bytes(group, settings) for group in members)
-        shown = members[0] if kind != "full" else _as_full(members[0])
-        sized.append((shown, layers + (_draft_layers(settings) if kind == "full" else 0), token, layers))
-    widest = max(token / layers for _, _, token, layers in sized)
-    kinds = []
-    for shown, padded, token, layers in sized:
-        per_layer = token / layers
-        block = base * max(1, math.floor(widest / per_layer)) if len(sized) > 1 else base
-        kinds.append(_Kind(shown, padded, block * per_layer * padded, block))
-    # The full kind first: its block is the one that the engine reports.
-    return tuple(sorted(kinds, key=lambda kind: kind.group.window is not None))
+# ------------------------------------------------------------------------------------------------------------- figures
 
 
-def _reach(group: Layers, geometry: Geometry, settings: Settings) -> tuple[str, int | None]:
-    """What vLLM tells layers apart by. With the hybrid manager off, mixed layers are all kept in full."""
-    mixed = len({(g.kind, g.window) for g in geometry.layers}) > 1
-    if group.window is None or (mixed and not settings.hybrid_kv_manager):
-        return "full", None
-    return group.kind, group.window
+def _tokens(geometry: Geometry, settings: Settings, cut: Layout, blocks: int) -> int:
+    """The token count of the start-up log, whose meaning changed with the release."""
+    length = Model.of(geometry, settings).length
+    if release(settings.engine_version) >= _TOKENS_FROM_CONCURRENCY and length:
+        return int(blocks / _needed(cut, settings, length) * length)
+    smallest = min(kind.spec.block for kind in cut.kinds)
+    return blocks // cut.tables * smallest * settings.decode_context_parallel
 
 
-def _as_full(group: Layers) -> Layers:
-    return Layers(
-        kind="mla" if group.kind == "mla" else "full",
-        count=group.count,
-        kv_heads=group.kv_heads,
-        qk_head_dim=group.qk_head_dim,
-        v_head_dim=group.v_head_dim,
-        latent_dim=group.latent_dim,
+def _bytes_per_token(geometry: Geometry, settings: Settings) -> float:
+    model = Model.of(geometry, settings)
+    layers = sum(stage_layers(group, settings) * token_bytes(group, model, settings) for group in model.layers)
+    keys = model.indexer
+    return layers + (-(-keys.count // settings.pipeline_parallel) * keys.token_bytes if keys else 0)
+
+
+def _refusal(geometry: Geometry, settings: Settings, blocks: int) -> str | None:
+    """vLLM captures decode graphs for max_num_seqs states (resolve_cudagraph_mode_and_sizes in
+    vllm/config/compilation.py).
+    """
+    asked, version = settings.max_num_seqs or 0, release(settings.engine_version)
+    eager = settings.enforce_eager or settings.vendor == "cpu"
+    if not geometry.recurrent or eager or version < _STATES_PER_REQUEST or asked <= blocks:
+        return None
+    return f"max_num_seqs {asked} is more than the {blocks} blocks that can hold a request's state: lower it to those"
+
+
+def _rule(cut: Layout, blocks: int) -> str:
+    if not cut.kinds:
+        return "vLLM: a model without attention and state needs no pool"
+    if cut.tables == 1:
+        layers = sum(kind.layers for kind in cut.kinds)
+        return f"vLLM: pool / ({layers} layers, {cut.block_bytes:,} bytes a block of {cut.block}) = {blocks:,} blocks"
+    parts = ", ".join(map(_words, cut.kinds))
+    return (
+        f"vLLM: pool / (groups of {cut.group_size} layers ({parts}), {cut.block_bytes:,} bytes a block) "
+        f"= {blocks:,} blocks"
     )
 
 
-def _draft_layers(settings: Settings) -> int:
-    """MTP and EAGLE drafts keep one full layer of their own, shaped like the target's."""
-    return 1 if settings.speculative_tokens > 0 else 0
-
-
-def _base_block(geometry: Geometry, settings: Settings) -> int:
-    if settings.block_size is not None:
-        return settings.block_size
-    return _MLA_BLOCK if any(group.kind == "mla" for group in geometry.layers) else _BLOCK
-
-
-def _tokens(geometry: Geometry, settings: Settings, layout: _Layout, blocks: int) -> int:
-    """The token count of the start-up log, whose meaning changed with the version."""
-    length = settings.max_model_len or geometry.max_position
-    if _version(settings.engine_version) >= _TOKENS_FROM_CONCURRENCY and length:
-        return int(blocks / _needed(layout, settings, length) * length)
-    return blocks // sum(layout.groups) * min(kind.block for kind in layout.kinds)
-
-
-def _version(text: str | None) -> tuple[int, ...]:
-    """ "v0.18.2rc1" -> (0, 18, 2); unknown counts as the newest."""
-    if not text:
-        return (999,)
-    numbers = []
-    for part in text.lstrip("v").split("."):
-        digits = ""
-        for character in part:
-            if not character.isdigit():
-                break
-            digits += character
-        if not digits:
-            break
-        numbers.append(int(digits))
-    return tuple(numbers) or (999,)
-
-
-def _rule(layout: _Layout, blocks: int) -> str:
-    if len(layout.kinds) == 1:
-        kind = layout.kinds[0]
-        return (
-            f"vLLM: pool / ({kind.layers} layers, {kind.page:,.0f} bytes a block of {kind.block}) = {blocks:,} blocks"
-        )
-    parts = ", ".join(
-        f"{groups} x {kind.group.kind}" + (f"({kind.group.window})" if kind.group.window else "")
-        for kind, groups in zip(layout.kinds, layout.groups, strict=True)
-    )
-    cut = f"groups of {layout.group_size} layers ({parts}), {layout.block_bytes:,.0f} bytes a block"
-    return f"vLLM: pool / ({cut}) = {blocks:,} blocks"
+def _words(kind: Kind) -> str:
+    window = f"({kind.spec.window})" if kind.spec.window else ""
+    return f"{kind.groups} x {kind.spec.kind}{window}"

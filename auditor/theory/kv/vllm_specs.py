@@ -1,0 +1,179 @@
+"""What vLLM keeps for each layer: a page of so many tokens and bytes (vllm/v1/kv_cache_interface.py)."""
+
+import math
+from dataclasses import dataclass, replace
+
+from auditor.theory.kv.cells import kv_heads, layer_bytes
+from auditor.theory.kv.geometry import Geometry, Indexer, Layers, Recurrent
+from auditor.theory.kv.state import state_bytes
+from auditor.theory.kv.vllm_release import release
+from auditor.theory.settings import Settings
+
+__all__ = ["FULL", "Kept", "Model", "Spec", "layers_kept", "token_bytes"]
+
+FULL = frozenset({"full", "mla", "indexer"})
+"""Kinds that keep every token of a request."""
+
+_BLOCK = 16
+_MLA_BLOCK = 64  # FlashMLA's page
+_CHUNK = {"mamba1": 2048, "mamba2": 256}  # ModelConfig.get_mamba_chunk_size; mamba_ssm's default for Mamba-2
+
+# First releases of rules.
+_STATES_IN_BLOCKS = (0, 10)  # recurrent state lives in pages as keys and values do
+_OWN_VALUE_SIZE = (0, 20)  # values may be narrower than keys; before, models padded them
+_KERNEL_ASKS = (0, 20)  # a hybrid's block is a multiple of the kernel's instead of a fixed one
+_WIDE_MLA_BLOCK = (0, 29)  # ... of 128 with MLA
+_SLIDING_SMALLEST = ((0, 26), (0, 30))  # sliding layers start from the kernel's smallest block
+_ONE_STATE_MODE = (0, 32)  # "all" is gone
+_PACKED_BY_DEFAULT = (0, 11, 1)  # until here sparse MLA stored packed fp8 unless told otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """The cache of one layer: `block` tokens take `page` bytes. `shape` tells apart what has equal pages."""
+
+    kind: str
+    block: int
+    page: int
+    window: int | None = None
+    shape: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What of a geometry decides its pages: `length` is the longest request, `chunk` of the scan (0: not told)."""
+
+    layers: tuple[Layers, ...]
+    recurrent: tuple[Recurrent, ...]
+    indexer: Indexer | None
+    length: int | None
+    chunk: int
+
+    @classmethod
+    def of(cls, geometry: Geometry, settings: Settings) -> "Model":
+        """The model as served: a request is never longer than max_model_len."""
+        length = settings.max_model_len or geometry.max_position
+        chunk = geometry.extra.get("mamba_chunk_size", 0)
+        return cls(geometry.layers, geometry.recurrent, geometry.indexer, length, chunk)
+
+    @property
+    def depth(self) -> int:
+        """Hidden layers that are known to the cache, those that only read another's included."""
+        attention = sum(group.count + group.readers for group in self.layers)
+        return attention + sum(layer.count for layer in self.recurrent)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """`layers` of the model and `drafts` of its draft that share a spec. `beside` layers belong to another's layer."""
+
+    spec: Spec
+    layers: int
+    drafts: int = 0
+    beside: bool = False
+
+    @property
+    def count(self) -> int:
+        """Layers in all."""
+        return self.layers + self.drafts
+
+
+def layers_kept(model: Model, settings: Settings) -> list[Kept]:
+    """Every layer's spec, attention first; none for a model without attention and state.
+
+    Raises ValueError where this release cannot manage the model's kinds of layers with these settings.
+    """
+    version = release(settings.engine_version)
+    recurrent = model.recurrent if version >= _STATES_IN_BLOCKS else ()
+    block = _block(model, settings, version)
+    kept = [Kept(_attention(group, model, settings, version, block), group.count) for group in model.layers]
+    drafts = _drafts(settings)
+    if kept and drafts:
+        first = next((i for i, layer in enumerate(kept) if layer.spec.kind in FULL), 0)
+        kept[first] = replace(kept[first], drafts=drafts)
+    if model.indexer is not None:
+        keys = model.indexer.token_bytes
+        kept.append(Kept(Spec("indexer", block, block * keys, None, (keys,)), model.indexer.count, drafts, True))
+    page = max((layer.spec.page for layer in kept if layer.spec.kind in FULL), default=0)
+    kept += [Kept(_state(layer, model, settings, block, page), layer.count) for layer in recurrent]
+    return [layer for layer in kept if layer.count]
+
+
+def token_bytes(group: Layers, model: Model, settings: Settings) -> float:
+    """Bytes that one token takes in one attention layer on one device, as this release stores it."""
+    version = release(settings.engine_version)
+    if group.latent_dim is not None:
+        return layer_bytes(group, _sparse(settings, version) if model.indexer else settings)
+    wider = group.qk_head_dim - group.v_head_dim if version < _OWN_VALUE_SIZE else 0
+    return layer_bytes(group, settings) + kv_heads(group, settings) * max(0, wider) * settings.kv_bytes
+
+
+def _sparse(settings: Settings, version: tuple[int, ...]) -> Settings:
+    """Sparse MLA serves fp8 in DeepSeek's packed format (DeepseekV32ForCausalLM in model_executor/models/config.py,
+    later _canonicalize_sparse_mla_kv_cache_dtype); "fp8_e4m3" stands for the plain one of FlashInfer on Blackwell.
+    """
+    word = settings.kv_cache_dtype
+    packed = word == "fp8" or (word == "auto" and version < _PACKED_BY_DEFAULT)
+    return replace(settings, kv_cache_dtype="fp8_ds_mla") if packed else settings
+
+
+def _attention(group: Layers, model: Model, settings: Settings, version: tuple[int, ...], block: int) -> Spec:
+    sliding = group.kind == "sliding" and _SLIDING_SMALLEST[0] <= version < _SLIDING_SMALLEST[1]
+    tokens = _BLOCK if sliding else block
+    shape = (kv_heads(group, settings), group.qk_head_dim, group.v_head_dim, group.latent_dim or 0)
+    return Spec(group.kind, tokens, round(tokens * token_bytes(group, model, settings)), group.window, shape)
+
+
+def _drafts(settings: Settings) -> int:
+    """MTP and EAGLE drafts keep full layers of their own, shaped like the target's."""
+    if settings.draft_layers is not None:
+        return settings.draft_layers
+    return 1 if settings.speculative_tokens > 0 else 0
+
+
+# ------------------------------------------------------------------------------------------------------------- hybrids
+
+
+def _block(model: Model, settings: Settings, version: tuple[int, ...]) -> int:
+    """Tokens of an attention block: as set, in hybrids so many more that its page holds one recurrent state.
+
+    HybridAttentionMambaModelConfig in vllm/model_executor/models/config.py, since 0.20 _align_hybrid_block_size in
+    vllm/platforms/interface.py: multiples of the kernel's block (16; 64 or 128 with MLA), or of the scan's chunk where
+    every block's state is kept ("all").
+    """
+    latent = any(group.kind == "mla" for group in model.layers)
+    block = settings.block_size or (_MLA_BLOCK if latent else _BLOCK)
+    if not model.recurrent or not model.layers or version < _STATES_IN_BLOCKS:
+        return block
+    full = [group for group in model.layers if group.kind in FULL] or model.layers
+    primary = max(token_bytes(group, model, settings) for group in full)
+    state = max(round(state_bytes(layer, settings)) for layer in model.recurrent)
+    step = _alignment(block, version, latent)
+    if settings.mamba_cache_mode == "all" and version < _ONE_STATE_MODE:
+        step = math.lcm(_chunk(model), step)
+    return max(block, step * math.ceil(state / (step * primary))) if state else block
+
+
+def _alignment(block: int, version: tuple[int, ...], latent: bool) -> int:
+    if version < _KERNEL_ASKS:
+        return _MLA_BLOCK if latent else _BLOCK
+    return max(_BLOCK, block, 128 if latent and version >= _WIDE_MLA_BLOCK else 0)
+
+
+def _chunk(model: Model) -> int:
+    """The chunk of the scan, from the model's config where it says one."""
+    return model.chunk or max(_CHUNK.get(layer.kind, _CHUNK["mamba1"]) for layer in model.recurrent)
+
+
+def _state(layer: Recurrent, model: Model, settings: Settings, block: int, page: int) -> Spec:
+    """A state in a page padded to the attention layers'."""
+    shape = (layer.heads, layer.head_dim, layer.state_size, layer.groups, layer.conv_kernel)
+    size = round(state_bytes(layer, settings))
+    return Spec(layer.kind, _state_block(model, settings, block), max(size, page), None, shape)
+
+
+def _state_block(model: Model, settings: Settings, block: int) -> int:
+    """Tokens that one state stands for: a block where states are kept for prefixes, else the longest request."""
+    if settings.mamba_cache_mode in ("all", "align"):
+        return block
+    return model.length or block
