@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 
-from auditor.theory.kv import llamacpp, sglang, vllm
+from auditor.theory.kv import llamacpp, lmdeploy, sglang, trtllm, vllm
 from auditor.theory.kv.cells import KvPool, all_bytes_per_token
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.settings import Settings
 
 __all__ = ["KvPool", "capacity", "kv_pool"]
 
-_PAGE = 32  # TensorRT-LLM's default tokens_per_block
+_PAGE = 32
 
 _Pool = Callable[[Geometry, Settings, float | None], KvPool]
 _Capacity = Callable[[Geometry, Settings, KvPool, int], float]
@@ -34,7 +34,7 @@ def capacity(geometry: Geometry, settings: Settings, pool: KvPool, length: int) 
 
 
 def _paged(geometry: Geometry, settings: Settings, pool_bytes: float | None) -> KvPool:
-    """Plain paging, every layer in full: TensorRT-LLM and engines whose own rule is unknown."""
+    """Plain paging, every layer in full: engines whose own rule is unknown."""
     page = settings.block_size or _PAGE
     token = all_bytes_per_token(geometry, settings)
     if settings.kv_pool_tokens is not None:
@@ -59,9 +59,17 @@ def _paged_capacity(geometry: Geometry, settings: Settings, pool: KvPool, length
     return pool.tokens / (-(-max(1, length) // page) * page)
 
 
-_POOLS: dict[str, _Pool] = {"vllm": vllm.pool, "sglang": sglang.pool, "llamacpp": llamacpp.pool}
+_POOLS: dict[str, _Pool] = {
+    "vllm": vllm.pool,
+    "sglang": sglang.pool,
+    "llamacpp": llamacpp.pool,
+    "trtllm": trtllm.pool,
+    "lmdeploy": lmdeploy.pool,
+}
 _CAPACITIES: dict[str, _Capacity] = {
     "vllm": vllm.capacity,
     "sglang": sglang.capacity,
     "llamacpp": llamacpp.capacity,
+    "trtllm": trtllm.capacity,
+    "lmdeploy": lmdeploy.capacity,
 }
