@@ -10,8 +10,8 @@ from itertools import combinations
 from typing import Literal
 
 from auditor.theory.device import Device
+from auditor.theory.efficiency import decode_band, prefill_band
 from auditor.theory.kv.geometry import Geometry
-from auditor.theory.priors import decode_band, prefill_band
 from auditor.theory.settings import Settings
 
 __all__ = ["NOISY", "DecodeFit", "PrefillFit", "band", "fit_decode", "fit_prefill"]

@@ -1,195 +1,271 @@
 """What real engines reach of a device's peaks: priors with their spread, by class of hardware and engine.
 
-Quartiles and fits over published measurements (NVIDIA's and vendors' engine benchmarks, aiconfigurator's silicon
-samples, llama.cpp's benchmark threads, XiongjieDai/GPU-Benchmarks-on-LLM-Inference). Peaks are dense.
+Shares of bandwidth and of dense peaks are those of measured kernels: streaming weights reaches 0.80 to 0.85 of the
+bandwidth (p95 0.85 to 0.90), large products 0.72 to 0.84 of the 16-bit, 0.64 to 0.74 of the fp8 and 0.41 to 0.55 of the
+fp4 peak from A100 to GB300 (ai-dynamo/aiconfigurator, systems/data/*/gemm). What a layer costs beside its bytes and
+FLOPs, and all spreads, come from published measurements of whole engines: aiconfigurator's silicon samples, NVIDIA's
+NIM performance page, XiongjieDai/GPU-Benchmarks-on-LLM-Inference, ggml-org/llama.cpp benches/dgx-spark.md, discussion
+4167, github sh1ng/llm-perf-bench, vllm-project/recipes.
 """
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
 
+from auditor.theory.classes import Class, device_class, is_local
 from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.settings import Settings
+from auditor.theory.work import rate
 
-__all__ = ["DecodeLaw", "PrefillLaw", "decode_band", "decode_law", "prefill_band", "prefill_law"]
+__all__ = ["DecodeLaw", "PrefillLaw", "decode_law", "prefill_law", "products_rate"]
 
-Class = Literal["hopper", "blackwell", "datacentre", "geforce", "apple", "gb10", "other"]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeLaw:
+    """Where the time of a step goes.
+
+    Shares: `weights`, `experts` and `kv` of the bandwidth that reading dense weights, routed experts and the cache
+    reaches; `products` of the peak that large matrix products reach, `attention` of the 16-bit peak. Seconds:
+    `per_layer`, `per_expert_layer` (more for a layer with routed experts), `per_sequence`, `per_prompt` (a layer, for
+    each prompt read in between). `unpack` FLOPs at the 32-bit rate unpack one weight. `low` and `high` scale the
+    prediction to its 80 % band.
+    """
+
+    weights: float
+    experts: float
+    kv: float
+    products: float
+    per_layer: float
+    per_expert_layer: float = 0.0
+    per_sequence: float = 0.0
+    per_prompt: float = 0.0
+    attention: float = 0.4
+    unpack: float = 0.0
+    low: float
+    high: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefillLaw:
+    """Where the time of a prompt goes: shares as in `DecodeLaw`; `fixed` seconds and some for each layer and each layer
+    with routed experts or latent attention; `scores` bytes moved for each score of unfused attention.
+    """
+
+    weights: float
+    experts: float
+    products: float
+    attention: float
+    per_layer: float
+    per_expert_layer: float = 0.0
+    per_latent_layer: float = 0.0
+    fixed: float = 0.0
+    scores: float = 0.0
+    low: float
+    high: float
+    source: str
+
+
+def products_rate(device: Device, settings: Settings) -> float:
+    """The peak of which a law's `products` are a share, in FLOP/s.
+
+    llama.cpp multiplies quantised weights as int8 and 16-bit ones with 16-bit accumulation (ggml-cuda/mmq.cu,
+    cublasGemmEx with CUBLAS_COMPUTE_16F), which GeForce runs at twice the rate; Metal uses the 32-bit units.
+    """
+    if not is_local(settings, device):
+        return rate(device, settings.compute_dtype)
+    kind, plain = device_class(device), rate(device, "fp16")
+    if kind == "apple":
+        return device.flops.get("fp32", plain)
+    if settings.weight_bits < 16 and device.vendor == "nvidia":
+        return device.flops.get("int8", 2 * plain)
+    return 2 * plain if kind == "geforce" else plain
+
+
+# -------------------------------------------------------------------------------------------------------- whole engines
+
+_PER_LAYER = {"vllm": 49e-6, "trtllm": 44e-6, "sglang": 36e-6}
+_PER_LAYER_OTHER = 48e-6
+_PER_EXPERT_LAYER = {"vllm": 15e-6, "trtllm": 3e-6, "sglang": 32e-6}
+_PER_EXPERT_LAYER_OTHER = 15e-6
+_HOPPER_EXPERTS = 22e-6  # more a layer where experts are repacked or scaled by block in software
+_FP4_LAYER = 10e-6  # dense layers quantise their activations anew for each product
+_EAGER = 200e-6  # more a layer where kernels are launched one by one (vLLM before kernel graphs: sh1ng/llm-perf-bench)
+_PRODUCTS = {"fp8": 0.59, "int8": 0.59, "fp4": 0.44}
+_PRODUCTS_PLAIN = 0.73
+# Of those shares, what products of routed experts reach.
+_EXPERT_PRODUCTS: dict[Class, float] = {"hopper": 0.4, "blackwell": 0.6}
+
+_SERVED = DecodeLaw(
+    weights=0.87,
+    experts=0.70,
+    kv=0.90,
+    products=_PRODUCTS_PLAIN,
+    per_layer=_PER_LAYER_OTHER,
+    per_sequence=12e-6,
+    per_prompt=90e-6,
+    low=0.82,
+    high=1.20,
+    source="served dense models on H100, H200 and B200",
+)
+_CLASSES: dict[Class, DecodeLaw] = {
+    "hopper": _SERVED,
+    "blackwell": replace(_SERVED, experts=0.90),
+    "amd": replace(_SERVED, weights=0.65, experts=0.5, kv=0.60, per_layer=110e-6),
+    "cpu": replace(_SERVED, weights=0.60, experts=0.45, kv=0.40, per_layer=150e-6),
+    "other": replace(_SERVED, weights=0.65, experts=0.5, kv=0.60, per_layer=100e-6),
+}
+_NVIDIA_OTHER = replace(_SERVED, weights=0.85, kv=0.80, per_layer=55e-6)
+_THIRD_LOWER: tuple[Class, ...] = ("amd", "cpu", "other")
+
+
+def _products(geometry: Geometry, settings: Settings, kind: Class) -> float:
+    share = _PRODUCTS.get(settings.compute_dtype, _PRODUCTS_PLAIN)
+    share *= 0.67 if kind in _THIRD_LOWER else 1.0
+    return share * _EXPERT_PRODUCTS.get(kind, 0.4) if geometry.experts is not None else share
+
+
+def _served_decode(geometry: Geometry, settings: Settings, device: Device) -> DecodeLaw:
+    kind = device_class(device)
+    law = _CLASSES.get(kind, _NVIDIA_OTHER)
+    known = kind in {"hopper", "blackwell"}
+    per_layer = _PER_LAYER.get(settings.engine, _PER_LAYER_OTHER) + law.per_layer - _PER_LAYER_OTHER
+    if settings.compute_dtype == "fp4" and geometry.experts is None:
+        per_layer += _FP4_LAYER
+    law = replace(law, per_layer=per_layer, products=_products(geometry, settings, kind))
+    if geometry.experts is not None:
+        extra = _PER_EXPERT_LAYER.get(settings.engine, _PER_EXPERT_LAYER_OTHER)
+        extra += 0.0 if kind == "blackwell" else _HOPPER_EXPERTS
+        what = "served MoE models on H100, H200 and B200"
+        law = replace(law, per_expert_layer=extra, low=0.74, high=1.36, source=what)
+    if not known:
+        law = _wider(law, 0.85, 1.25, f"carried over to {device.name}, where few were measured")
+    return _eager(law) if settings.enforce_eager else law
+
+
+def _eager(law: DecodeLaw) -> DecodeLaw:
+    slow = replace(law, per_layer=law.per_layer + _EAGER)
+    return _wider(slow, 0.85, 1.25, "without kernel graphs, few measured")
+
+
+def _wider(law: DecodeLaw, low: float, high: float, why: str) -> DecodeLaw:
+    return replace(law, low=law.low * low, high=law.high * high, source=f"{law.source}, {why}")
+
+
+def _served_prefill(geometry: Geometry, settings: Settings, device: Device) -> PrefillLaw:
+    kind, steps = device_class(device), _served_decode(geometry, replace(settings, enforce_eager=False), device)
+    low, high, source = 0.76, 1.35, "single prompts through served dense models on H100, H200 and B200"
+    if geometry.experts is not None:
+        low, high, source = 0.65, 1.6, "single prompts through served MoE models on H100, H200 and B200"
+    if kind not in {"hopper", "blackwell"}:
+        low, high, source = low * 0.8, high * 1.3, f"{source}, carried over to {device.name}"
+    return PrefillLaw(
+        weights=steps.weights,
+        experts=steps.experts,
+        products=steps.products,
+        attention=0.4 * (0.67 if kind in _THIRD_LOWER else 1.0),
+        per_layer=0.48e-3,
+        per_expert_layer=0.25e-3,
+        per_latent_layer=1.9e-3,
+        fixed=10e-3,
+        low=low,
+        high=high,
+        source=source,
+    )
+
+
+# ---------------------------------------------------------------------------------------------------- llama.cpp and kin
 
 
 @dataclass(frozen=True, slots=True)
-class DecodeLaw:
-    """A step is weights / (BW weights) + KV / (BW kv) + prompts' FLOPs / (PEAK prompts) + layers x overhead seconds.
-
-    `low` and `high` scale the prediction to its 80 % band.
+class _Local:
+    """Shares of bandwidth for weights and cache, of the product peak for quantised and 16-bit weights, seconds a layer,
+    and the band of a step.
     """
 
     weights: float
     kv: float
-    prompts: float
-    per_layer: float
-    per_layer_parallel: float
-    low: float
-    high: float
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
-class PrefillLaw:
-    """A prompt is layers x `per_layer` + FLOPs / (PEAK use), with `low` and `high` as above."""
-
-    use: float
+    packed: float
+    plain: float
     per_layer: float
     low: float
     high: float
-    source: str
 
 
-def device_class(device: Device) -> Class:
-    """The class whose measurements speak for a device."""
-    key = device.key
-    if device.vendor == "apple":
-        return "apple"
-    if key.startswith("gb10"):
-        return "gb10"
-    if device.vendor != "nvidia":
-        return "other"
-    if key.startswith(("h100", "h200", "h800", "h20", "gh200")):
-        return "hopper"
-    if key.startswith(("b100", "b200", "b300", "gb200", "gb300")):
-        return "blackwell"
-    return "geforce" if key.startswith("rtx-") and "a" not in key.split("-")[1][:1] else "datacentre"
-
-
-# --------------------------------------------------------------------------------------------------------------- decode
-
-_SERVED_DENSE = DecodeLaw(0.90, 0.77, 0.63, 64e-6, 6e-6, 0.80, 1.25, "served dense models on H100, H200 and B200")
-_SERVED_MOE = DecodeLaw(0.98, 0.44, 0.10, 48e-6, 27e-6, 0.65, 1.55, "served MoE models on H100, H200 and B200")
-# Bandwidth use of llama.cpp at batch 1: quartiles .60 .73 .80, .39 .51 .70, .53 .68 .77, .73 .76 .80.
-_LLAMACPP: dict[Class, tuple[float, float, float]] = {
-    "geforce": (0.50, 0.73, 0.86),
-    "datacentre": (0.32, 0.51, 0.80),
-    "hopper": (0.32, 0.51, 0.80),
-    "blackwell": (0.32, 0.51, 0.80),
-    "apple": (0.45, 0.68, 0.84),
-    "gb10": (0.62, 0.76, 0.85),
-    "other": (0.30, 0.60, 0.85),
+_LOCAL: dict[Class, _Local] = {
+    "geforce": _Local(0.87, 0.63, 0.17, 0.42, 70e-6, 0.86, 1.25),
+    "gddr": _Local(0.87, 0.63, 0.14, 0.40, 70e-6, 0.86, 1.25),
+    "hbm": _Local(0.68, 0.63, 0.15, 0.40, 100e-6, 0.84, 1.32),
+    "hopper": _Local(0.68, 0.63, 0.085, 0.22, 100e-6, 0.84, 1.32),
+    "blackwell": _Local(0.68, 0.63, 0.085, 0.22, 100e-6, 0.75, 1.45),
+    "gb10": _Local(0.87, 0.63, 0.13, 0.26, 50e-6, 0.88, 1.18),
+    "apple": _Local(0.87, 0.63, 0.64, 0.64, 100e-6, 0.84, 1.30),
+    "amd": _Local(0.75, 0.50, 0.20, 0.20, 100e-6, 0.70, 1.50),
+    "cpu": _Local(0.75, 0.50, 0.25, 0.25, 20e-6, 0.60, 1.60),
+    "other": _Local(0.65, 0.50, 0.20, 0.20, 100e-6, 0.65, 1.60),
 }
+_LOCAL_EXPERTS = 0.55  # of the products' share, what those of routed experts reach
+_UNPACK_K, _UNPACK = 3.1, 1.7  # FLOPs to unpack one weight of a k-quant, and of a plainer format
+_UNFUSED = 14.0  # bytes moved for each score: written in 32 bit, masked, normalised, read
+
+
+def _unpack(settings: Settings) -> float:
+    if settings.weight_bits >= 16:
+        return 0.0
+    return _UNPACK_K if "_k" in (settings.quantization or "").lower() else _UNPACK
+
+
+def _local_products(geometry: Geometry, settings: Settings, kind: Class) -> float:
+    share = _LOCAL[kind].packed if settings.weight_bits < 16 else _LOCAL[kind].plain
+    return share * _LOCAL_EXPERTS if geometry.experts is not None else share
+
+
+def _local_decode(geometry: Geometry, settings: Settings, device: Device) -> DecodeLaw:
+    kind = device_class(device)
+    found = _LOCAL[kind]
+    law = DecodeLaw(
+        weights=found.weights,
+        experts=found.weights,
+        kv=found.kv,
+        products=_local_products(geometry, settings, kind),
+        per_layer=found.per_layer,
+        unpack=_unpack(settings),
+        low=found.low,
+        high=found.high,
+        source=f"llama.cpp on {kind} devices",
+    )
+    if geometry.experts is not None:
+        law = _wider(law, 0.82, 1.12, "few MoE models")
+    return law if settings.engine == "llamacpp" else _wider(law, 0.9, 1.1, "taken for another engine")
+
+
+def _local_prefill(geometry: Geometry, settings: Settings, device: Device) -> PrefillLaw:
+    kind = device_class(device)
+    low, high = (0.78, 1.26) if kind in {"geforce", "gddr", "hbm", "hopper", "apple", "gb10"} else (0.6, 1.7)
+    if geometry.experts is not None:
+        low, high = low * 0.8, high * 1.25
+    return PrefillLaw(
+        weights=_LOCAL[kind].weights,
+        experts=_LOCAL[kind].weights,
+        products=_local_products(geometry, settings, kind),
+        attention=_LOCAL[kind].plain * 0.8,
+        per_layer=0.1e-3,
+        scores=0.0 if settings.fused_attention or kind == "apple" else _UNFUSED,
+        low=low,
+        high=high,
+        source=f"llama.cpp on {kind} devices",
+    )
+
+
+# --------------------------------------------------------------------------------------------------- which law speaks
 
 
 def decode_law(geometry: Geometry, settings: Settings, device: Device) -> DecodeLaw:
     """The step law that speaks for this model, engine and device."""
-    kind = device_class(device)
-    moe = geometry.experts is not None
-    if settings.engine == "llamacpp":
-        low, likely, high = _LLAMACPP[kind]
-        wide = 1.5 if moe else 1.0
-        source = f"llama.cpp on {kind} devices, batch 1"
-        return DecodeLaw(likely, likely, 0.3, 0.0, 0.0, likely / high / wide, likely / low * wide, source)
-    law = _SERVED_MOE if moe else _SERVED_DENSE
-    if kind in {"hopper", "blackwell"}:
-        return law if not settings.enforce_eager else _wider(law, 1.0, 2.5, "without graph capture")
-    return _wider(law, 0.8, 1.6, f"carried over to {device.name}, where few were measured")
-
-
-def _wider(law: DecodeLaw, low: float, high: float, why: str) -> DecodeLaw:
-    return DecodeLaw(
-        law.weights,
-        law.kv,
-        law.prompts,
-        law.per_layer,
-        law.per_layer_parallel,
-        law.low * low,
-        law.high * high,
-        f"{law.source}, {why}",
-    )
-
-
-# -------------------------------------------------------------------------------------------------------------- prefill
-
-# Share of the peak that a long prompt's matrix products reach under 1, 2, 4 and 8-way tensor parallelism, from single
-# prompts of 1k and 8k tokens through a 70B model (their difference removes the fixed part, 0.6 ms a layer).
-_USE: dict[tuple[Class, str], tuple[float, float, float, float]] = {
-    ("hopper", "fp8"): (0.51, 0.46, 0.38, 0.31),
-    ("blackwell", "fp8"): (0.44, 0.365, 0.28, 0.18),
-    ("blackwell", "fp4"): (0.34, 0.265, 0.18, 0.106),
-}
-_USE_PLAIN = (0.63, 0.57, 0.47, 0.38)
-_SERVED_PER_LAYER = 0.6e-3
-_LLAMACPP_PREFILL: dict[Class, tuple[float, float, float]] = {
-    "geforce": (0.20, 0.41, 0.85),
-    "datacentre": (0.15, 0.26, 0.38),
-    "hopper": (0.15, 0.26, 0.38),
-    "blackwell": (0.15, 0.26, 0.38),
-    "apple": (0.45, 0.66, 0.78),
-    "gb10": (0.18, 0.25, 0.40),
-    "other": (0.10, 0.25, 0.60),
-}
+    law = _local_decode if is_local(settings, device) else _served_decode
+    return law(geometry, settings, device)
 
 
 def prefill_law(geometry: Geometry, settings: Settings, device: Device) -> PrefillLaw:
     """The prompt law that speaks for this model, engine and device."""
-    kind = device_class(device)
-    moe = geometry.experts is not None
-    if settings.engine == "llamacpp":
-        low, likely, high = _LLAMACPP_PREFILL[kind]
-        likely, wide = (likely / 2, 2.0) if moe else (likely, 1.0)
-        return PrefillLaw(likely, 0.1e-3, likely / high / wide, likely / low * wide, f"llama.cpp on {kind} devices")
-    dtype = settings.compute_dtype
-    step = min(3, max(0, settings.tensor_parallel.bit_length() - 1))
-    use = _USE.get((kind, dtype), _USE_PLAIN if dtype not in {"fp8", "fp4", "int8"} else _USE["hopper", "fp8"])[step]
-    if moe:
-        return PrefillLaw(use / 3, _SERVED_PER_LAYER, 0.45, 2.2, "served MoE models, few measured")
-    if kind in {"hopper", "blackwell"}:
-        return PrefillLaw(use, _SERVED_PER_LAYER, 0.65, 1.6, f"single prompts through a 70B model on {kind}")
-    third = 0.67 if device.vendor == "amd" else 1.0
-    return PrefillLaw(use * third, _SERVED_PER_LAYER, 0.55, 2.0, f"carried over to {device.name}")
-
-
-# ---------------------------------------------------------------------------------------------------- efficiency bands
-
-_SERVED_BANDWIDTH: dict[Class, tuple[tuple[float, float], ...]] = {
-    "hopper": ((0.63, 0.74), (0.56, 0.60), (0.37, 0.46), (0.25, 0.31)),
-    "blackwell": ((0.44, 0.62), (0.31, 0.47), (0.20, 0.33), (0.11, 0.20)),
-}
-_SERVED_BANDWIDTH_OTHER = ((0.44, 0.73), (0.47, 0.60), (0.29, 0.48), (0.13, 0.35))
-_MOE_SMALL, _MOE_LARGE = (0.12, 0.34), (0.38, 0.61)
-_LLAMACPP_BANDWIDTH: dict[Class, tuple[float, float]] = {
-    "geforce": (0.60, 0.80),
-    "apple": (0.53, 0.77),
-    "gb10": (0.73, 0.80),
-}
-_LLAMACPP_FLOPS: dict[Class, tuple[float, float]] = {
-    "geforce": (0.26, 0.67),
-    "apple": (0.57, 0.70),
-    "gb10": (0.25, 0.26),
-}
-
-
-def decode_band(
-    geometry: Geometry | None, settings: Settings, device: Device, batch: float
-) -> tuple[float, float, str]:
-    """Quartiles of the share of bandwidth that decode reached at small batches (8 and fewer; MoE also from 16)."""
-    kind = device_class(device)
-    if settings.engine == "llamacpp":
-        low, high = _LLAMACPP_BANDWIDTH.get(kind, (0.39, 0.70))
-        return low, high, f"llama.cpp, {kind}"
-    if geometry is not None and geometry.experts is not None:
-        low, high = _MOE_SMALL if batch <= 8 else _MOE_LARGE
-        return low, high, "served MoE models"
-    step = min(3, max(0, settings.tensor_parallel.bit_length() - 1))
-    low, high = _SERVED_BANDWIDTH.get(kind, _SERVED_BANDWIDTH_OTHER)[step]
-    return low, high, f"served dense models, {kind}, TP {settings.tensor_parallel}"
-
-
-def prefill_band(settings: Settings, device: Device) -> tuple[float, float, str]:
-    """Quartiles of the share of the compute peak that prefill reached."""
-    kind = device_class(device)
-    if settings.engine == "llamacpp":
-        low, high = _LLAMACPP_FLOPS.get(kind, (0.19, 0.31))
-        return low, high, f"llama.cpp, {kind}"
-    third = 0.67 if device.vendor == "amd" else 1.0
-    if settings.compute_dtype == "fp4":
-        return 0.25, 0.29, "fp4 on Blackwell, saturated"
-    if settings.compute_dtype in {"fp8", "int8"}:
-        return 0.30 * third, 0.43 * third, "fp8 on Hopper, saturated"
-    return 0.40 * third, 0.71 * third, "16-bit GEMM alone reaches 0.65 to 0.76, whole prompts less"
+    law = _local_prefill if is_local(settings, device) else _served_prefill
+    return law(geometry, settings, device)

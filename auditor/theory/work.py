@@ -7,70 +7,167 @@ table 1 for 2 FLOPs a parameter and token).
 
 from auditor.theory.device import Device
 from auditor.theory.kv.cells import attention_parallel, layer_bytes
-from auditor.theory.kv.geometry import Geometry, Layers
+from auditor.theory.kv.geometry import Geometry, Layers, Recurrent
+from auditor.theory.kv.state import conv_bytes, matrix_bytes
 from auditor.theory.settings import Settings
+from auditor.theory.weights import streamed_bytes
 
 __all__ = [
+    "decode_attention_flops",
     "decode_flops",
     "decode_kv_bytes",
+    "decode_linear_flops",
     "fastest",
     "linear_devices",
     "prefill_attention_flops",
     "prefill_flops",
+    "prefill_linear_flops",
     "rate",
+    "streamed",
 ]
 
 _WEIGHT_ONLY = ("awq", "gptq", "marlin", "w4a16", "w8a16", "bitsandbytes", "bnb", "nf4", "int4", "autoround")
 _PLAIN = ("bf16", "fp16", "fp32")
+# FLOPs of a state's element and token: decay, outer product and readout; a delta rule also reads what it overwrites
+# (Dao and Gu, arXiv 2405.21060, section 3; Yang et al., arXiv 2412.06464, equation 10).
+_SCAN, _DELTA_SCAN = 5.0, 7.0
+_INDEX_HEADS = 64  # of DeepSeek-V3.2's indexer, where the config names none (index_n_heads)
+_INDEX_SCALE = 4  # bytes of a cached indexer key that are its scale
+_ALL = 1e12  # tokens that touch every expert
+
+
+# -------------------------------------------------------------------------------------------------------------- prefill
 
 
 def prefill_flops(geometry: Geometry, tokens: float) -> float:
-    """FLOPs of one prompt over all devices: 2 P_a N + 2 E + attention; the head sees only the last token."""
+    """FLOPs of one prompt over all devices: linear layers and attention."""
+    return prefill_linear_flops(geometry, tokens) + prefill_attention_flops(geometry, tokens)
+
+
+def prefill_linear_flops(geometry: Geometry, tokens: float) -> float:
+    """2 P_a N + 2 E and the scans of recurrent layers; the head sees only the last token."""
     linear = 2.0 * geometry.active_parameters * tokens + 2.0 * geometry.embedding_parameters
-    return linear + prefill_attention_flops(geometry, tokens)
+    return linear + _scan_flops(geometry) * tokens
 
 
 def prefill_attention_flops(geometry: Geometry, tokens: float) -> float:
-    """Scores and values of causal attention: 2 h (d_qk + d_v) for each pair of tokens that see each other."""
-    return sum(
-        2.0 * group.count * geometry.attention_heads * (group.qk_head_dim + group.v_head_dim) * _pairs(group, tokens)
+    """Scores and values of causal attention: 2 h (d_qk + d_v) for each pair of tokens that see each other.
+
+    Sparse attention sees at most its indexer's top k, and the indexer scores every pair.
+    """
+    scores = sum(
+        2.0
+        * (group.count + group.readers)
+        * geometry.attention_heads
+        * (group.qk_head_dim + group.v_head_dim)
+        * _pairs(group.kind, _reach(geometry, group), tokens)
         for group in geometry.layers
     )
+    return scores + _index_flops(geometry) * _pairs("full", None, tokens)
 
 
-def _pairs(group: Layers, tokens: float) -> float:
+def _pairs(kind: str, window: int | None, tokens: float) -> float:
     """Pairs of a token and a key it sees: N (N+1) / 2, capped by the window, or within chunks."""
-    window = group.window
     if window is None or tokens <= window:
         return tokens * (tokens + 1) / 2
-    if group.kind == "chunked":
+    if kind == "chunked":
         whole, rest = divmod(tokens, window)
         return whole * window * (window + 1) / 2 + rest * (rest + 1) / 2
     return window * (window + 1) / 2 + (tokens - window) * window
 
 
+def _reach(geometry: Geometry, group: Layers) -> int | None:
+    """The most keys that a token of the group attends to; None where it sees all."""
+    if group.window is None and group.latent_dim is not None and geometry.indexer is not None:
+        return geometry.indexer.topk
+    return group.window
+
+
+def _index_flops(geometry: Geometry) -> float:
+    """FLOPs of the sparse-attention indexer for one pair of tokens, all layers: every head's product with the key."""
+    indexer = geometry.indexer
+    if indexer is None:
+        return 0.0
+    heads = geometry.extra.get("index_heads", _INDEX_HEADS)
+    return 2.0 * indexer.count * heads * max(0, indexer.token_bytes - _INDEX_SCALE)
+
+
+def _scan_flops(geometry: Geometry) -> float:
+    """FLOPs of all recurrent layers' states for one token: convolution and matrix."""
+    return sum(layer.count * _layer_scan(layer) for layer in geometry.recurrent)
+
+
+def _layer_scan(layer: Recurrent) -> float:
+    channels = layer.heads * layer.head_dim + 2 * layer.groups * layer.state_size
+    each = _DELTA_SCAN if layer.kind == "linear" else _SCAN
+    return 2.0 * channels * layer.conv_kernel + each * layer.heads * layer.head_dim * layer.state_size
+
+
+# --------------------------------------------------------------------------------------------------------------- decode
+
+
 def decode_flops(geometry: Geometry, batch: float, context: float) -> float:
-    """FLOPs of one step over all devices. MLA scores against the latent itself (absorbed projections, DeepSeek-V2)."""
+    """FLOPs of one step over all devices."""
+    return decode_linear_flops(geometry, batch) + decode_attention_flops(geometry, batch, context)
+
+
+def decode_linear_flops(geometry: Geometry, batch: float) -> float:
+    """2 (P_a + E) a token, and the scans of recurrent layers."""
+    each = 2.0 * geometry.active_parameters + 2.0 * geometry.embedding_parameters
+    return batch * (each + _scan_flops(geometry))
+
+
+def decode_attention_flops(geometry: Geometry, batch: float, context: float) -> float:
+    """Scores and values; MLA scores against the latent itself (absorbed projections, DeepSeek-V2)."""
     rank = geometry.extra.get("kv_lora_rank", 0)
-    attention = 0.0
+    attention = _index_flops(geometry) * context
     for group in geometry.layers:
         width = group.qk_head_dim + group.v_head_dim if group.latent_dim is None else group.latent_dim + rank
-        attention += 2.0 * group.count * geometry.attention_heads * width * _seen(group, context)
-    return batch * (2.0 * geometry.active_parameters + 2.0 * geometry.embedding_parameters + attention)
+        layers = group.count + group.readers
+        attention += 2.0 * layers * geometry.attention_heads * width * _seen(geometry, group, context)
+    return batch * attention
 
 
 def decode_kv_bytes(geometry: Geometry, settings: Settings, batch: float, context: float) -> float:
-    """Bytes of keys and values that one device reads in one step: its layers, its heads, its share of the batch."""
-    each = sum(group.count * layer_bytes(group, settings) * _seen(group, context) for group in geometry.layers)
-    ranks = settings.data_parallel
-    return batch / ranks * each / settings.pipeline_parallel
+    """Bytes of keys, values and recurrent state that one device moves in one step: its layers, its heads, its share of
+    the batch and, under context parallelism, of the tokens.
+
+    A recurrent layer reads its state and writes it back. A sparse-attention indexer reads all of its keys.
+    """
+    cached = sum(
+        (group.count + group.readers) * layer_bytes(group, settings) * _seen(geometry, group, context)
+        for group in geometry.layers
+    )
+    if geometry.indexer is not None:
+        cached += geometry.indexer.count * geometry.indexer.token_bytes * context
+    state = sum(
+        layer.count * (conv_bytes(layer, settings) + 2 * matrix_bytes(layer, settings)) for layer in geometry.recurrent
+    )
+    each = cached / settings.decode_context_parallel + state
+    return batch / settings.data_parallel * each / settings.pipeline_parallel
 
 
-def _seen(group: Layers, context: float) -> float:
+def _seen(geometry: Geometry, group: Layers, context: float) -> float:
     """Tokens of the past that a sequence at `context` attends to; within chunks half a chunk on average."""
-    if group.window is None or context <= group.window:
+    reach = _reach(geometry, group)
+    if reach is None or context <= reach:
         return context
-    return group.window / 2 if group.kind == "chunked" else float(group.window)
+    return reach / 2 if group.kind == "chunked" else float(reach)
+
+
+def streamed(geometry: Geometry, settings: Settings) -> tuple[float, float]:
+    """Bytes of weights that one device reads in a step: all but routed experts, and every routed expert together."""
+    least = streamed_bytes(geometry, settings, 1, limit=True)
+    if geometry.experts is None:
+        return least, 0.0
+    share = geometry.experts.per_token / geometry.experts.count
+    if share >= 1:
+        return 0.0, least
+    experts = (streamed_bytes(geometry, settings, _ALL, limit=False) - least) / (1 - share)
+    return least - share * experts, experts
+
+
+# ---------------------------------------------------------------------------------------------------------------- rates
 
 
 def linear_devices(settings: Settings) -> int:

@@ -1,0 +1,39 @@
+"""Classes of hardware and engine: whose measurements speak for a device."""
+
+from typing import Literal
+
+from auditor.theory.device import Device
+from auditor.theory.settings import Settings
+
+__all__ = ["Class", "device_class", "is_local"]
+
+Class = Literal["hopper", "blackwell", "hbm", "gddr", "geforce", "gb10", "apple", "amd", "cpu", "other"]
+
+_NVIDIA: tuple[tuple[Class, tuple[str, ...]], ...] = (
+    ("hopper", ("h100", "h200", "h800", "h20", "gh200")),
+    ("blackwell", ("b100", "b200", "b300", "gb200", "gb300")),
+    ("gb10", ("gb10",)),
+    ("hbm", ("v100", "p100", "a30", "a100", "a800")),
+    ("gddr", ("rtx-2000-", "rtx-3000-", "rtx-4000-", "rtx-4500-", "rtx-5000-")),  # workstation cards
+    ("geforce", ("rtx-20", "rtx-30", "rtx-40", "rtx-50", "gtx-")),
+)
+_LOCAL: tuple[Class, ...] = ("apple", "geforce", "gb10", "cpu")
+
+
+def device_class(device: Device) -> Class:
+    """The class of a device: NVIDIA's by generation and memory, the rest by vendor."""
+    if device.kind == "cpu":
+        return "cpu"
+    if device.vendor == "apple":
+        return "apple"
+    if device.vendor == "amd":
+        return "amd"
+    if device.vendor != "nvidia":
+        return "other"
+    return next((name for name, keys in _NVIDIA if device.key.startswith(keys)), "gddr")
+
+
+def is_local(settings: Settings, device: Device) -> bool:
+    """Whether the engine is llama.cpp, or an unknown one on hardware where most are of its kind."""
+    lone = settings.engine == "generic" and device_class(device) in _LOCAL
+    return settings.engine == "llamacpp" or lone
