@@ -119,6 +119,8 @@ class Geometry:
     formats: Mapping[str, str] = field(default_factory=dict)
     kv_format: str | None = None
     tensors: tuple[Tensor, ...] = ()
+    intermediate_size: int | None = None
+    expert_size: int | None = None
 
     @property
     def layer_count(self) -> int:
