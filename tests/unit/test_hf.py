@@ -159,13 +159,13 @@ REFUSED = [
     ({"hidden_size": None}, "lacks hidden_size"),
     ({"hidden_size": -1}, "hidden_size: -1, a positive whole number"),
     ({"num_hidden_layers": 10**6}, "num_hidden_layers: 1000000, more than any model"),
-    ({"num_local_experts": 8, "num_experts_per_tok": [2]}, "num_experts_per_tok: [2], a positive whole number"),
+    ({"num_local_experts": 8, "num_experts_per_tok": [2, 3]}, "num_experts_per_tok: [2, 3], a positive whole number"),
     (
         {"architectures": ["Gemma3ForCausalLM"], "head_dim": 128, "layer_types": ["full_attention"]},
-        "config.json has 32 layers but 1 layer_types",
+        "config.json has 32 layers but tells the kind of 1",
     ),
     ({"num_experts": "many"}, "num_experts: 'many', a positive whole number"),
-    ({"mlp_only_layers": 3, "num_experts": 8}, "mlp_only_layers: 3, a list is needed"),
+    ({"mlp_only_layers": 3, "num_experts": 8}, "mlp_only_layers: 3, a list (one entry a layer) is needed"),
     ({"num_hidden_layers": "many"}, "num_hidden_layers: 'many'"),
     ({"num_attention_heads": 2**40}, "num_attention_heads"),
     ({"kv_lora_rank": 512}, "lacks qk_nope_head_dim, qk_rope_head_dim, v_head_dim"),
@@ -173,9 +173,9 @@ REFUSED = [
         {
             "architectures": ["Gemma3ForCausalLM"],
             "head_dim": 128,
-            "layer_types": ["full_attention", "linear_attention"],
+            "layer_types": ["full_attention", "linear_attention"] * 16,
         },
-        "layer type 'linear_attention' is not known",
+        "has recurrent layers, which its architecture is not known to have",
     ),
 ]
 
