@@ -19,7 +19,7 @@ def brief(row: Mapping[str, Any], base: Path | None = None) -> dict[str, Any]:
     """The figures of one row: weights_gib, kv_pool_gib with its band, num_blocks, kv_tokens, max_concurrency.
 
     Of one device and one data-parallel rank, as engines log them. What cannot be computed is left out, and `error` says
-    why. Raises UsageError where the row itself is wrong.
+    why; `refusal` says why the engine would not start with this pool. Raises UsageError where the row itself is wrong.
     """
     found = inputs(row, base)
     weights = weights_of(found)
@@ -42,6 +42,8 @@ def _pool(found: Inputs) -> dict[str, Any]:
     if kv.blocks is not None:
         answer["num_blocks"] = kv.blocks
     answer["kv_tokens"] = kv.tokens
+    if kv.refusal is not None:
+        answer["refusal"] = kv.refusal
     if length:
         answer["max_concurrency"] = capacity(geometry, settings, kv, length) / settings.data_parallel
     return answer

@@ -158,6 +158,7 @@ def _change(change: Change, fit: Fit) -> dict[str, Any]:
         "field": change.field,
         "flag": name(fit.flags, change.field),
         "value": change.value,
+        "also": dict(change.also),
         "devices": change.devices,
         "requests": _number(change.requests, "requests", "computed"),
         "pool_tokens": _number(change.pool_tokens, "tokens", "computed"),

@@ -5,17 +5,21 @@ from dataclasses import dataclass, replace
 
 from auditor.catalog import accelerators
 from auditor.engines.flavours import FLAVOURS, flag_names
+from auditor.engines.generations import compute_capability
 from auditor.errors import UsageError
 from auditor.holding import SHARE_PREFIXES, mixed
 from auditor.instruments.brief import memory_of, weights_of
 from auditor.instruments.inputs import Inputs
 from auditor.instruments.question import Question
 from auditor.theory import answers, shape
+from auditor.theory.alternatives import next_up
 from auditor.theory.answers import Holding, Saving, Split, Waste
 from auditor.theory.carrying import Mix, PoolRange, pool_range
 from auditor.theory.changes import Change, changes
+from auditor.theory.device import Device
 from auditor.theory.kv.pool import capacity
 from auditor.theory.memory import Memory
+from auditor.theory.settings import Settings
 from auditor.theory.statistics import Interval
 
 __all__ = ["Count", "Fit", "Stage", "fit"]
@@ -94,7 +98,7 @@ def fit(found: Inputs, question: Question) -> Fit:
         raise UsageError(str(error)) from None
     mixes = _mixes(found, question)
     theory = (geometry, settings, device)
-    levers = changes(theory, mixes["p95"], question.target, accelerators.devices(), question.replicas)
+    levers = changes(theory, mixes["p95"], question.target, _larger(found), question.replicas)
     split = None
     if memory is not None:
         split = answers.split(memory, pool.kv.bytes, _held(found, question, pool, mixes["p95"]))
@@ -115,6 +119,14 @@ def fit(found: Inputs, question: Question) -> Fit:
         changes=levers,
         notes=(*found.notes, *question.notes, *(memory.notes if memory is not None else ())),
     )
+
+
+def _larger(found: Inputs) -> tuple[Device, Settings] | None:
+    """The next accelerator up in the catalogue, and the same settings there."""
+    larger = next_up(found.device, accelerators.devices()) if found.device is not None else None
+    if larger is None:
+        return None
+    return larger, replace(found.settings, vendor=larger.vendor, capability=compute_capability(larger))
 
 
 # ------------------------------------------------------------------------------------------------------------- requests

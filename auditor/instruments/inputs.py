@@ -36,7 +36,7 @@ _ENGINES = (  # how people write engines, and what is computed for them
     (r"tensorrt|trt-?_?llm|\btrt\b|\bnim\b", "trtllm"),
     (r"lmdeploy|turbomind", "lmdeploy"),
 )
-_VERSION = re.compile(r"(?<![\d.-])v?(\d{1,2}\.\d+(?:\.\d+)?)(?![\dx])(?:rc\d+|\.dev\d+)?|\b(b\d{4,})\b")
+_RELEASE = re.compile(r"(?<![\d.-])v?(\d{1,2}\.\d+x?(?:\.(?:\d+|x))?)(?![\dx])")
 _VENDORS = (
     (r"nvidia|cuda|rtx|gtx|tesla|quadro|[ahbv]\d{2,3}\b", "nvidia"),
     (r"\bamd\b|\bmi\d|radeon|\brx ?\d|rocm", "amd"),
@@ -127,21 +127,31 @@ def _flavour(written: str) -> str | None:
 
 def _version(values: Mapping[str, Any], launch: Launch | None, engine: str) -> tuple[str | None, tuple[str, ...]]:
     """The version as numbers ("v0.11.2+rhai5" -> "0.11.2"), from its own key or the engine's ("vllm 0.18.0")."""
+    if engine == "llamacpp":
+        return _build(values.get("engine_version", "")) or _build(values.get("engine", "")), ()
     written = values.get("engine_version")
     if written is None:
         told = launch.fields.get("engine_version") if launch is not None else None
         found = _numbers(values.get("engine", ""))
         return found or (str(told) if told else None), ()
     found = _numbers(written)
-    if found is not None or engine == "llamacpp":  # whose rules have not changed with its builds
+    if found is not None:
         return found, ()
     return None, (f"engine_version {one_line(written)} names no release: the newest rules are assumed",)
 
 
 @cache
 def _numbers(written: str) -> str | None:
-    match = _VERSION.search(written)
-    return None if match is None else match[0].removeprefix("v")
+    """The first release of a text, with an x for what it leaves open: "0.8.x", "0.1x"."""
+    match = _RELEASE.search(written)
+    return None if match is None else match[1]
+
+
+@cache
+def _build(written: str) -> str | None:
+    """llama.cpp's build ("b6918", "6918"), which no date is."""
+    match = re.search(r"\bb\d{3,}\b", written) or re.fullmatch(r"\d{5,}", written.strip())
+    return None if match is None else match[0]
 
 
 def _endpoint(engine: str) -> Endpoint:

@@ -46,28 +46,44 @@ def _memory(fit: Fit) -> Ruling | None:
         return Ruling("does not fit" if over else "may fit", f"{parts} {less}")
     if pool.kv.tokens > 0 and found.pool > 0:
         return None
-    parts = f"{_gib(found.weights)} of weights and {_gib(found.overhead)} for the engine fill the {_gib(found.budget)}"
+    parts = (
+        f"{_gib(found.weights)} of weights and {_gib(found.overhead)} for the engine exceed the {_gib(found.budget)}"
+    )
     return Ruling("does not fit" if found.pool_high <= 0 else "may fit", f"{parts} a device that it may use")
 
 
 def _start(fit: Fit) -> Ruling | None:
     """Where vLLM refuses to start: one request of the limit needs more than the pool."""
     theory = fit.inputs.geometry, fit.inputs.settings
+    if fit.pool.kv.refusal is not None:
+        return Ruling("does not fit", f"the engine refuses to start: {fit.pool.kv.refusal}")
     if answers.starts(*theory, fit.pool.low):
         return None
     field = name(fit.flags, "max_model_len")
     why = f"one request of {fit.limit:,} tokens ({field}) needs more than the pool: the engine refuses to start"
     if not answers.starts(*theory, fit.pool.high):
-        return Ruling("does not fit", f"{why}; {fit.context[0]:,} tokens fit")
+        return Ruling("does not fit", f"{why}; {fit.context[0]:,} tokens fit{_then(fit)}")
     if answers.starts(*theory, fit.pool.kv) and fit.question.target is None:
         return Ruling("may fit", f"{why} at the low end of its band")
     return Ruling("may fit", f"within the pool's band {why}")
 
 
+def _then(fit: Fit) -> str:
+    """What there would be room for if it started."""
+    at95, target = fit.count("p95"), fit.question.target
+    if at95 is None or target is None:
+        return ""
+    return f", and then it holds {_range(at95)}{_quantile(fit)}; the target is {target:,}"
+
+
+def _quantile(fit: Fit) -> str:
+    return " at p95 lengths" if fit.count("p50") is not None else ""
+
+
 def _target(fit: Fit) -> Ruling:
     target = fit.question.target or 0
     at95, at50, most = fit.count("p95") or _longest(fit), fit.count("p50"), fit.count("max")
-    held = f"it holds {_range(at95)}{' at p95 lengths' if at50 is not None else ''}"
+    held = f"it holds {_range(at95)}{_quantile(fit)}"
     asked = f"the target is {target:,}{'' if fit.question.replicas == 1 else ' a replica'}"
     if at95.low >= target:
         if fit.batch_limit is not None and fit.batch_limit < target:

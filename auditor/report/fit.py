@@ -5,12 +5,14 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from auditor.engines.flavours import FLAVOURS
 from auditor.instruments.fit import Count, Fit
 from auditor.instruments.ruling import Ruling
 from auditor.report.words import clean, clip, quantity
 from auditor.theory.answers import LONGEST
 from auditor.theory.changes import Change
 from auditor.theory.levers import name
+from auditor.units import count as number
 from auditor.units import plain
 
 __all__ = ["Part", "bar", "render"]
@@ -51,7 +53,8 @@ def _what(fit: Fit) -> Iterable[str]:
     geometry, settings, device = fit.inputs.geometry, fit.inputs.settings, fit.inputs.device
     weights = settings.quantization or settings.compute_dtype
     yield clean(geometry.name or "the model", 60) + (f", {clean(weights, 20)}" if weights else "")
-    yield " ".join(filter(None, (clean(settings.engine, 20), clean(settings.engine_version or "", 20))))
+    title = FLAVOURS[settings.engine].title if settings.engine in FLAVOURS else settings.engine
+    yield f"{clean(title, 40)} {clean(settings.engine_version or '', 20)}".rstrip()
     if device is not None:
         yield f"{settings.devices} x {clean(device.name, 40)}"
     degrees = {"TP": settings.tensor_parallel, "PP": settings.pipeline_parallel, "DP": settings.data_parallel}
@@ -114,7 +117,7 @@ def _parts(fit: Fit) -> list[Part]:
         Part("+", "overhead", split.overhead, f"{_gib(found.overhead_low)} to {_gib(found.overhead_high)}"),
         *classes,
         Part(".", "free" if split.free >= 0 else "missing", abs(split.free), free),
-        Part("-", "not for the engine", split.idle, _fraction(fit)),
+        Part("-", "not used", split.idle, _fraction(fit)),
     ]
 
 
@@ -154,7 +157,7 @@ def _pool(fit: Fit) -> Iterable[str]:
     yield from _wrap(f"{size} a device, {tokens}{blocks}{each}", "pool      ", 10)
     yield from _wrap(clean(kv.rule, 400), "          ", 10)
     if fit.limit and fit.max_concurrency is not None:
-        rate = f"{plain(fit.max_concurrency.point, 4)} requests of {fit.limit:,} tokens{each or ' at once'}"
+        rate = f"{number(fit.max_concurrency.point, 'request')} of {fit.limit:,} tokens at once{each}"
         yield from _wrap(rate, "          ", 10)
     if fit.saving is not None and fit.saving.kind != "MHA":
         saved = f"{fit.saving.kind} takes {quantity(fit.saving.now, 'bytes')} a token and device where every head's own"
@@ -166,6 +169,8 @@ def _pool(fit: Fit) -> Iterable[str]:
 
 
 def _counts(fit: Fit) -> Iterable[str]:
+    if fit.pool.high.tokens <= 0:
+        return
     yield f"{'requests at once':<22}{'tokens':>10}{'fit':>10}  {'band':<18}{'rounding':>9}{'padding':>9}"
     for count in fit.counts:
         if count.name != "mix" or len(fit.question.classes) > 1:
@@ -193,6 +198,8 @@ def _whole(requests: float) -> str:
 
 
 def _more(fit: Fit) -> Iterable[str]:
+    if fit.pool.high.tokens <= 0:
+        return
     alone, together = fit.context
     text = f"one request alone: {_tokens(alone)}"
     if fit.limit:
@@ -223,11 +230,12 @@ def _changes(fit: Fit) -> Iterable[str]:
     now = (fit.count("p95") or fit.counts[-1].requests).point * replicas
     what = "requests at p95" if fit.question.classes else "requests"
     yield f"{'what to change':<40}{what:>16}{'pool tokens':>14}{'weights':>10}"
-    rows = [(_label(change, fit), change.requests, change.starts, change) for change in fit.changes]
     yield f"  {'(as it is)':<38}{_whole(now):>9}{'':>7}{fit.pool.kv.tokens:>14,}{_weights(fit.weights):>10}"
-    for label, requests, starts, change in rows:
-        times = f"x{requests / now:.2f}" if now > 0 else ""
-        figures = f"{_whole(requests):>9}{times:>7}" if starts else f"{'does not start':>16}"
+    first = (fit.changes[0].field, fit.changes[0].value)
+    for change in fit.changes:
+        label = f"{'and ' if first in change.also else ''}{_label(change, fit)}"
+        times = f"x{change.requests / now:.2f}" if now > 0 else ""
+        figures = f"{_whole(change.requests):>9}{times:>7}"
         if len(label) > 38:
             yield f"  {label}"
         shown = label if len(label) <= 38 else ""
@@ -242,7 +250,8 @@ def _label(change: Change, fit: Fit) -> str:
     """`--kv-cache-dtype fp8`, `without --speculative-config`, `2 replicas (8 devices)`."""
     if change.field == "replicas":
         return f"{change.value} replicas ({change.devices} devices)"
-    field = name(fit.flags, change.field) or change.field
+    more = "".join(f"{name(fit.flags, field) or field} {value} " for field, value in change.also if field == "slots")
+    field = more + (name(fit.flags, change.field) or change.field)
     if change.value in ("on", "off"):
         return field if field.startswith("without ") else f"without {field}"
     devices = f" ({change.devices} devices)" if change.field == "tensor_parallel" else ""

@@ -27,13 +27,14 @@ _Q8_0 = 34 / 32  # bytes per value of llama.cpp's q8_0 (ggml-common.h: 32 values
 class Alternative:
     """One lever: the profile field that moves, its new value as the engine's flag takes it, and the settings then.
 
-    `device` is another accelerator, where that is the lever.
+    `device` is another accelerator, where that is the lever; `also` are fields and values that move with it.
     """
 
     field: str
     value: str
     settings: Settings
     device: Device | None = None
+    also: tuple[tuple[str, str], ...] = ()
 
 
 def alternatives(settings: Settings, device: Device | None = None) -> tuple[Alternative, ...]:
@@ -53,7 +54,8 @@ def alternatives(settings: Settings, device: Device | None = None) -> tuple[Alte
         found.append(Alternative("quantization", "fp8", fp8))
     if settings.kv_bytes > 1.1:
         kind, size = ("q8_0", _Q8_0) if llamacpp else ("fp8", 1.0)
-        found.append(Alternative("kv_cache_dtype", kind, replace(settings, kv_bytes=size, kv_cache_dtype=kind)))
+        packed = replace(settings, kv_bytes=size, kv_cache_dtype=kind, key_bytes=None, value_bytes=None)
+        found.append(Alternative("kv_cache_dtype", kind, packed))
     if not llamacpp:
         wide = replace(settings, tensor_parallel=settings.tensor_parallel * 2, devices=settings.devices * 2)
         found.append(Alternative("tensor_parallel", str(wide.tensor_parallel), wide))
@@ -61,13 +63,13 @@ def alternatives(settings: Settings, device: Device | None = None) -> tuple[Alte
 
 
 def further(
-    settings: Settings, device: Device | None, candidates: Sequence[Device], target: float | None, longest: float
+    settings: Settings, target: float | None, longest: float, larger: tuple[Device, Settings] | None = None
 ) -> tuple[Alternative, ...]:
     """The levers beyond `alternatives` that move what fits, some of them at the cost of speed or money.
 
     More of the memory than is usual, 4-bit weights, a batch limit at the target, smaller steps, no speculation, the
-    hybrid cache manager, llama.cpp's slots and context cut to the target and its `longest` request, and the next
-    accelerator up of the `candidates`.
+    hybrid cache manager, llama.cpp's slots and context cut to the target and its `longest` request, and the `larger`
+    accelerator with the settings there.
     """
     found = [*_more_memory(settings), *_batch(settings, target), *_off(settings)]
     if settings.weight_bits > 6 and settings.engine != "llamacpp":
@@ -75,9 +77,8 @@ def further(
         found.append(Alternative("quantization", "awq", awq))
     if settings.engine == "llamacpp" and target is not None and longest >= 1:
         found += _slots(settings, target, longest)
-    larger = next_up(device, candidates) if device is not None else None
     if larger is not None:
-        found.append(Alternative("accelerator", larger.key, settings, larger))
+        found.append(Alternative("accelerator", larger[0].key, larger[1], larger[0]))
     return tuple(found)
 
 
@@ -120,7 +121,7 @@ def _slots(settings: Settings, target: float, longest: float) -> Iterator[Altern
     if (settings.slots, settings.max_model_len) == (slots, context) and not settings.kv_unified:
         return
     cut = replace(settings, slots=slots, max_model_len=context, kv_unified=False)
-    yield Alternative("context", f"{slots * context} for {count(slots, 'slot')}", cut)
+    yield Alternative("context", str(slots * context), cut, also=(("slots", str(slots)),))
 
 
 def next_up(device: Device, candidates: Sequence[Device]) -> Device | None:

@@ -49,9 +49,13 @@ def share_used(geometry: Geometry, settings: Settings, kv: KvPool, mix: Mix, tar
 
 
 def starts(geometry: Geometry, settings: Settings, kv: KvPool) -> bool:
-    """Whether the engine starts with this pool: vLLM refuses one that does not hold a request of max_model_len
-    (check_enough_kv_cache_memory in vllm/v1/core/kv_cache_utils.py); others cut requests to what fits.
+    """Whether the engine starts with this pool, by its own refusals (`KvPool.refusal`), and whether one request fits.
+
+    vLLM also refuses a pool that does not hold a request of max_model_len (check_enough_kv_cache_memory in
+    vllm/v1/core/kv_cache_utils.py); others cut requests to what fits.
     """
+    if kv.refusal is not None:
+        return False
     length = settings.max_model_len or geometry.max_position
     if settings.engine != "vllm" or not length:
         return kv.tokens > 0

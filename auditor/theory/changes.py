@@ -1,7 +1,7 @@
 """What to change, and what each change would give: every lever computed again with all that follows from it."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from auditor.theory.alternatives import Alternative, alternatives, further
@@ -23,12 +23,14 @@ _ROUND = 256  # tokens to which a shorter context is rounded
 class Change:
     """The instance after one change. `field` and `value` are the lever's; both empty: as it is.
 
-    `requests` are held at once by all `devices` (of every replica), `pool_tokens` by one rank, `weights` in bytes by
-    one device. `starts`: whether the engine would start at all; `fits`: whether memory holds a pool that a flag fixes.
+    `also` are further fields with their values that move with it. `requests` are held at once by all `devices` (of
+    every replica), `pool_tokens` by one rank, `weights` in bytes by one device. `starts`: whether the engine starts at
+    all; `fits`: whether memory holds a pool that a flag fixes.
     """
 
     field: str = ""
     value: str = ""
+    also: tuple[tuple[str, str], ...] = ()
     devices: int
     weights: float
     pool_bytes: float
@@ -63,38 +65,52 @@ def changes(
     theory: tuple[Geometry, Settings, Device | None],
     mix: Mix,
     target: float | None,
-    candidates: Sequence[Device] = (),
+    larger: tuple[Device, Settings] | None = None,
     replicas: int = 1,
 ) -> tuple[Change, ...]:
     """What each lever alone would give, the most first; only those that help.
 
-    `target` requests on each of `replicas`. A lever helps where 2 % more requests fit, or the engine starts only then.
+    `target` requests on each of `replicas`; `larger` is the next accelerator up, with the settings there. A lever helps
+    where 2 % more requests fit. Where a limit keeps the engine from starting, the first change is one with which it
+    does, and the others come on top of it.
     """
     geometry, settings, device = theory
-    now = measure(geometry, settings, device, mix)
+    longest = max((held for _, held in mix.parts), default=0.0)
+    first = _repair(theory, longest, target)
+    base = settings if first is None else first.settings
+    now = measure(geometry, base, device, mix)
     if now is None:
         return ()
-    longest = max((held for _, held in mix.parts), default=0.0)
-    levers = (*alternatives(settings, device), *further(settings, device, candidates, target, longest))
-    found = [_after(theory, lever, mix, replicas) for lever in (*levers, *_shorter(theory, longest))]
-    known = [change for change in found if change is not None and change.fits]
-    helpful = [c for c in known if c.requests > _WORTH * now.requests * replicas or (c.starts and not now.starts)]
-    more = _replicas(now, target, replicas) if now.starts and now.fits else ()
-    return tuple(sorted((*_distinct(helpful), *more), key=lambda c: (not c.starts, -c.requests, c.devices)))
+    if larger is not None and first is not None:
+        larger = larger[0], replace(larger[1], **{first.field: getattr(base, first.field)})
+    levers = (*alternatives(base, device), *further(base, target, longest, larger))
+    found = [_after((geometry, base, device), lever, mix) for lever in levers]
+    helpful = [c for c in found if c is not None and c.fits and c.starts and c.requests > _WORTH * now.requests]
+    every = [_everywhere(change, replicas) for change in _mildest(helpful)]
+    if now.starts and now.fits:
+        every.append(_replicas(now, target, replicas))
+    if first is None:
+        return _ranked(every)
+    moved = ((first.field, first.value),)
+    start = replace(_everywhere(now, replicas), field=first.field, value=first.value)
+    return (start, *_ranked([replace(change, also=(*change.also, *moved)) for change in every]))
 
 
-def _after(
-    theory: tuple[Geometry, Settings, Device | None], lever: Alternative, mix: Mix, replicas: int
-) -> Change | None:
+def _ranked(found: Iterable[Change]) -> tuple[Change, ...]:
+    return tuple(sorted(found, key=lambda change: (-change.requests, change.devices)))
+
+
+def _everywhere(change: Change, replicas: int) -> Change:
+    return replace(change, requests=change.requests * replicas, devices=change.devices * replicas)
+
+
+def _after(theory: tuple[Geometry, Settings, Device | None], lever: Alternative, mix: Mix) -> Change | None:
     geometry, settings, device = theory
     if lever.field == "tensor_parallel" and not _divides(geometry, lever.settings.tensor_parallel):
         return None
     changed = _with_weights(geometry, settings, lever.settings)
     change = None if changed is None else measure(geometry, changed, lever.device or device, mix)
-    if change is None:
-        return None
-    every = replace(change, requests=change.requests * replicas, devices=change.devices * replicas)
-    return replace(every, field=lever.field, value=lever.value)
+    return change and replace(change, field=lever.field, value=lever.value, also=lever.also)
 
 
 def _divides(geometry: Geometry, tensor_parallel: int) -> bool:
@@ -116,28 +132,35 @@ def _with_weights(geometry: Geometry, now: Settings, then: Settings) -> Settings
     return replace(then, weight_bytes=now.weight_bytes * after / before) if before > 0 else None
 
 
-def _shorter(theory: tuple[Geometry, Settings, Device | None], longest: float) -> Iterable[Alternative]:
-    """A context limit that the pool holds, where the present one keeps vLLM from starting."""
+def _repair(
+    theory: tuple[Geometry, Settings, Device | None], longest: float, target: float | None
+) -> Alternative | None:
+    """The limit with which an engine starts that does not: a context or a batch that the pool holds."""
     geometry, settings, device = theory
     pool = computed_pool(geometry, settings, device)
     if pool is None or starts(geometry, settings, pool.kv):
-        return
+        return None
+    if pool.kv.refusal is not None:
+        asked = math.ceil(target / settings.data_parallel) if target is not None else pool.kv.blocks or 1
+        fewer = replace(settings, max_num_seqs=max(1, min(asked, pool.kv.blocks or asked)))
+        found = measure(geometry, fewer, device, Mix(((1.0, 1.0),)))
+        starting = found is not None and found.starts
+        return Alternative("max_num_seqs", str(fewer.max_num_seqs), fewer) if starting else None
     alone = longest_alone(geometry, settings, pool.kv) // _ROUND * _ROUND
-    if alone >= max(longest, 1):
-        yield Alternative("max_model_len", str(alone), replace(settings, max_model_len=alone))
+    if alone < max(longest, 1):
+        return None
+    return Alternative("max_model_len", str(alone), replace(settings, max_model_len=alone))
 
 
-def _replicas(now: Change, target: float | None, replicas: int) -> Iterable[Change]:
+def _replicas(now: Change, target: float | None, replicas: int) -> Change:
     """As many replicas as carry the target, or one more."""
-    if now.requests <= 0:
-        return
-    need = math.ceil(target * replicas / now.requests) if target is not None else 0
-    count = max(need, replicas + 1)
-    yield replace(now, field="replicas", value=str(count), requests=now.requests * count, devices=now.devices * count)
+    need = math.ceil(target * replicas / now.requests) if target is not None and now.requests > 0 else 0
+    number = max(need, replicas + 1)
+    return replace(_everywhere(now, number), field="replicas", value=str(number))
 
 
-def _distinct(found: Iterable[Change]) -> Iterable[Change]:
-    """Of several values of one field the most effective and the mildest: no more than two."""
+def _mildest(found: Iterable[Change]) -> Iterable[Change]:
+    """Of several values of one field no more than the first two."""
     by_field: dict[str, list[Change]] = {}
     for change in found:
         by_field.setdefault(change.field, []).append(change)
