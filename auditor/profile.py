@@ -29,7 +29,7 @@ __all__ = [
     "Waiver",
 ]
 
-EngineName = Literal["auto", "vllm", "sglang", "llamacpp", "trtllm", "generic"]
+EngineName = Literal["auto", "vllm", "sglang", "llamacpp", "trtllm", "lmdeploy", "generic"]
 Auto = Literal["auto"]
 Duration = Annotated[float, DURATION]
 Rate = Annotated[float, RATE]

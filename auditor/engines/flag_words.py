@@ -30,7 +30,7 @@ LLAMACPP_VALUES = _words(
     --chat-template --chat-template-file --chat-template-kwargs --checkpoint-min-step --control-vector
     --cors-origins --cpu-mask --cpu-range --cpu-strict --ctx-checkpoints --defrag-thold --device --device-draft
     --docker-repo --draft-min --draft-n-min --draft-p-min --embd-normalize --fit --fit-ctx --fit-target
-    --flash-attn --frequency-penalty --gpu-layers --gpu-layers-draft --grammar --grammar-file --hf-file
+    --frequency-penalty --gpu-layers --gpu-layers-draft --grammar --grammar-file --hf-file
     --image-max-tokens --image-min-tokens --json-schema --json-schema-file --keep --load-mode --log-colors
     --log-file --log-verbosity --logit-bias --lora --lora-scaled --main-gpu --media-path --min-p --mirostat
     --mmproj --mmproj-url --model-url --models-dir --models-max --models-preset --n-cpu-moe --n-gpu-layers
@@ -42,7 +42,7 @@ LLAMACPP_VALUES = _words(
     --ssl-key-file --swa-checkpoints --tags --temp --temperature --tensor-split --threads --threads-batch
     --threads-draft --threads-http --timeout --tools --top-k --top-nsigma --top-p --typical --verbosity
     --yarn-attn-factor --yarn-beta-fast --yarn-beta-slow --yarn-ext-factor --yarn-orig-ctx -C -Cr -b -cms -cram
-    -ctkd -ctvd -ctxcp -dev -devd -dr -dt -fa -fit -fitc -fitt -hff -j -jf -l -lcd -lcs -lm -lv -mg -mm -mmu -mu
+    -ctkd -ctvd -ctxcp -dev -devd -dr -dt -fit -fitc -fitt -hff -j -jf -l -lcd -lcs -lm -lv -mg -mm -mmu -mu
     -n -ncmoe -ngl -ngld -ot -r -rea -s -sm -sps -t -tb -td -to -ts
     """
 )

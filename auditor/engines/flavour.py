@@ -19,13 +19,13 @@ class Flag:
 
     `field` is a profile field of `deployment` or, where the profile has none, a field of `Settings` or `Served`;
     "speculative.method" is the key `method` of the mapping `speculative`.
-    `value` takes an argument; `many` takes one or more; `on` and `off` are switches that set the field to true or
-    false. `human` says that the engine takes 32k and 4G here.
+    `value` takes an argument, `maybe` one that may be left out and is then "on"; `many` takes one or more; `on` and
+    `off` are switches that set the field to true or false. `human` says that the engine takes 32k and 4G here.
     """
 
     names: tuple[str, ...]
     field: str
-    kind: Literal["value", "many", "on", "off"] = "value"
+    kind: Literal["value", "maybe", "many", "on", "off"] = "value"
     human: bool = False
 
 

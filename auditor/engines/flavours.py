@@ -3,7 +3,7 @@
 import re
 import shlex
 
-from auditor.engines import generic, llamacpp, sglang, trtllm, vllm
+from auditor.engines import generic, llamacpp, lmdeploy, sglang, trtllm, vllm
 from auditor.engines.flavour import Flavour
 from auditor.errors import UsageError
 
@@ -11,7 +11,10 @@ __all__ = ["FLAVOURS", "command_end", "flag_names", "flavour_of_launch", "tokens
 
 FLAVOURS: dict[str, Flavour] = {
     flavour.name: flavour
-    for flavour in (vllm.FLAVOUR, sglang.FLAVOUR, llamacpp.FLAVOUR, trtllm.FLAVOUR, generic.FLAVOUR)
+    for flavour in (
+        *(vllm.FLAVOUR, sglang.FLAVOUR, llamacpp.FLAVOUR, trtllm.FLAVOUR, lmdeploy.FLAVOUR),
+        generic.FLAVOUR,
+    )
 }
 
 

@@ -103,6 +103,8 @@ def kv_bytes(word: str | None, plain: str) -> float | None:
         return _GGML[name] / 8
     if re.search(r"fp4|e2m1", name):
         return 0.5 + 1 / 16  # SGLang: half a byte and one scale byte for 16 values
+    if name == "int4":
+        return 0.5  # LMDeploy's, whose scales theory.kv.lmdeploy adds
     return 1.0 if re.search(r"fp8|int8|e4m3|e5m2", name) else None
 
 

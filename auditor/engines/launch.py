@@ -82,6 +82,7 @@ def parse_launch(launch: str, engine: str | None = None) -> Launch:
         )
     found = _Found(secrets=re.findall(r"://[^/\s:@]*:([^/\s@]+)@", launch))
     start = command_end(flavour, words) or 0
+    _read_fork(flavour, words[:start], found)
     _read_env(flavour, words[:start], found)
     _read_flags(flavour, _until_redirection(words[start:]), found)
     if "engine_version" not in found.fields and (tag := _image_version(flavour, words)):
@@ -129,6 +130,14 @@ def _until_redirection(words: Sequence[str]) -> list[str]:
 # ------------------------------------------------------------------------------------------------------- reading flags
 
 
+def _read_fork(flavour: Flavour, words: Sequence[str], found: _Found) -> None:
+    """What a fork, known by the path of its command or its image, does otherwise than the engine itself."""
+    for fork, fields in flavour.forks.items():
+        if any(fork in word.lower() for word in words):
+            for name, value in fields.items():
+                _store(name, fork, value, found)
+
+
 def _read_env(flavour: Flavour, words: Sequence[str], found: _Found) -> None:
     """Environment assignments before the command: secrets, and variables that stand for flags."""
     names = _flags_by_name(flavour)
@@ -162,7 +171,8 @@ def _read_flags(flavour: Flavour, words: Sequence[str], found: _Found) -> None:
             _set(flag, name, [value] if equals else [], found, negated=negated)
         else:
             given = [value] if equals else (rest.values() if flag.kind == "many" else [rest.value()])
-            _set(flag, name, [g for g in given if g is not None], found)
+            values = [g for g in given if g is not None]
+            _set(flag, name, values or (["on"] if flag.kind == "maybe" else []), found)
 
 
 class _Words(Iterator[str]):

@@ -12,7 +12,8 @@ from auditor.theory.kv.geometry import Geometry
 
 __all__ = ["FLAVOUR", "slot_context"]
 
-_SHARED_SLOTS, _OWN_CONTEXT, _NEWEST = 6930, 7400, 10**6  # builds of November and December 2025
+_FUSED, _SHARED_SLOTS, _OWN_CONTEXT = 6325, 6930, 7400  # builds of August, November and December 2025
+_NEWEST = 10**6
 
 _FLAGS = (
     Flag(("-m", "--model"), "model"),
@@ -31,6 +32,8 @@ _FLAGS = (
     Flag(("-kvu", "--kv-unified"), "kv_unified", "on"),
     Flag(("-no-kvu",), "kv_unified", "off"),
     Flag(("--swa-full",), "full_swa_cache", "on"),
+    Flag(("-fa", "--flash-attn"), "flash_attention", "maybe"),
+    Flag(("-mla", "--mla-use"), "latent_mode"),
     Flag(("--cache-prompt",), "prefix_caching", "on"),
     Flag(("-md", "--model-draft", "--spec-draft-model"), "speculative.model"),
     Flag(("--spec-type",), "speculative.method"),
@@ -52,6 +55,7 @@ _ENV = {
     "LLAMA_ARG_CACHE_TYPE_V": "-ctv",
     "LLAMA_ARG_KV_UNIFIED": "-kvu",
     "LLAMA_ARG_SWA_FULL": "--swa-full",
+    "LLAMA_ARG_FLASH_ATTN": "-fa",
     "LLAMA_API_KEY": "--api-key",
     "LLAMA_ARG_PORT": "--port",
 }
@@ -67,9 +71,15 @@ def slot_context(context: int, slots: int, *, unified: bool) -> int:
 
 def _derive(fields: Mapping[str, Any]) -> dict[str, Any]:
     """-c is what all slots share; -c 0 means the model's own, -np -1 means 4 slots in one buffer
-    (tools/server/server.cpp).
+    (tools/server/server.cpp); ik_llama.cpp's -mla 0 keeps every head's keys and values.
     """
     derived = dict(fields)
+    if derived.pop("latent_mode", None) == 0:
+        derived["latent_cache"] = False
+    if (word := str(derived.pop("flash_attention", "auto")).lower()) in ("off", "0", "disabled", "false"):
+        derived["fused_attention"] = False
+    elif word != "auto":
+        derived["fused_attention"] = True
     if derived.get("context", 1) <= 0:
         del derived["context"]
     if derived.get("slots", 1) <= 0:
@@ -129,7 +139,8 @@ def _defaults(
     release: str | None, _device: Device | None, _geometry: Geometry | None = None, _said: Mapping[str, Any] = NOTHING
 ) -> dict[str, Any]:
     """Defaults of llama-server (tools/server/README.md): -b 2048, -ub 512, f16 KV, automatic slots and the model's own
-    context; by build number, before pull request 16736 one slot of its own, before 16653 a context of 4,096.
+    context; by build number, before pull request 16736 one slot of its own, before 16653 a context of 4,096, before
+    15434 scores in memory.
     """
     build = _build(release)
     slots = 4 if build >= _SHARED_SLOTS else 1
@@ -141,6 +152,7 @@ def _defaults(
         "max_num_batched_tokens": 2048,
         "kv_cache_dtype": "f16",
         "full_swa_cache": False,
+        "fused_attention": build >= _FUSED,
     }
     return found if build >= _OWN_CONTEXT else found | {"max_model_len": 4096}
 
@@ -161,6 +173,7 @@ FLAVOUR = Flavour(
     values=LLAMACPP_VALUES,
     env=_ENV,
     derive=_derive,
+    forks={"ik_llama.cpp": {"full_swa_cache": True}},  # which keeps the whole context on sliding layers
     derived_from={"max_num_seqs": "slots", "max_model_len": "context", "quantization": "model"},
     info_paths=("/props", "/slots"),
     metrics_paths=("/metrics",),

@@ -14,6 +14,7 @@ from auditor.engines.launch import Launch
 from auditor.engines.places import Places
 from auditor.measurement import Served
 from auditor.profile import Profile
+from auditor.theory.backends import fused
 from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.settings import Settings
@@ -70,13 +71,14 @@ def resolve(
     _hardware(places, device)
     _formats(places, geometry, device)
     _limits(places, geometry)
+    _scheduling(places)
     cache.pool(places)
     cache.states(places, geometry)
     _graphs(places)
     _speculation(places, geometry)
     if engine == "llamacpp":
         _slots(places)
-    return cache.pinned_by_blocks(Settings(**places.chosen), places, geometry), places.sources
+    return Settings(**places.chosen), places.sources
 
 
 def _followed(places: Places, geometry: Geometry | None) -> dict[str, Any]:
@@ -145,6 +147,21 @@ def _limits(places: Places, geometry: Geometry | None) -> None:
     places.found("max_num_seqs")
     cache.of_a_rank(places, "max_num_seqs")
     places.found("max_num_batched_tokens")
+
+
+def _scheduling(places: Places) -> None:
+    """How steps run: how many at once (max_concurrent_batches in vllm/config/vllm.py), which of a request's phases, and
+    whether attention keeps its scores out of memory.
+    """
+    ahead, flag = places.launched("async_scheduling")
+    stages = places.chosen.get("pipeline_parallel", 1)
+    at_once = None if ahead is None or (ahead and stages > 1) else stages + ahead
+    places.take("steps_in_flight", (at_once, flag), places.default("steps_in_flight"))
+    apart = "yes" if places.first("disaggregated") else None
+    places.take("disaggregated", places.launched("disaggregated_role"), (apart, "disaggregation"))
+    kernel = places.first("attention_backend")
+    known = (fused(str(kernel)) if kernel else None), f"attention backend {kernel}"
+    places.take("fused_attention", places.launched("fused_attention"), known, places.default("fused_attention"))
 
 
 def _graphs(places: Places) -> None:

@@ -57,15 +57,17 @@ _FLAGS = (
 
 
 def _derive(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The disaggregation mode of an instance is a word; a speculation without draft tokens drafts its steps; a
-    chunked prefill size of -1 switches chunking off.
+    """The disaggregation mode of an instance is a word; a speculation without draft tokens verifies its steps and one
+    more (speculative_hook.py); a chunked prefill size of -1 switches chunking off.
     """
     derived = dict(fields)
-    if "disaggregated" in derived:
-        derived["disaggregated"] = derived["disaggregated"] in ("prefill", "decode")
+    if (role := derived.get("disaggregated")) is not None:
+        derived["disaggregated"] = role in ("prefill", "decode")
+        if derived["disaggregated"]:
+            derived["disaggregated_role"] = role
     speculative = derived.get("speculative")
     if isinstance(speculative, dict) and "num_steps" in speculative:
-        derived["speculative"] = {"num_speculative_tokens": speculative["num_steps"], **speculative}
+        derived["speculative"] = {"num_speculative_tokens": speculative["num_steps"] + 1, **speculative}
     if derived.get("max_num_batched_tokens", 1) <= 0:
         del derived["max_num_batched_tokens"]
     return derived

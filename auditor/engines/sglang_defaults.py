@@ -39,7 +39,6 @@ def defaults(
         "enforce_eager": False,
         "swa_full_tokens_ratio": 0.8,
         "mamba_full_ratio": 0.9,
-        **_states(geometry),
     }
     if geometry is not None and geometry.architecture.startswith(_FEW_SLIDING):
         found["swa_full_tokens_ratio"] = 0.1
@@ -117,13 +116,3 @@ def _page(device: Device | None, geometry: Geometry | None, said: Mapping[str, A
 def _blackwell(device: Device | None) -> bool:
     """Whether this is one of Blackwell's data-centre GPUs, which have kernels of their own."""
     return (compute_capability(device) or (0, 0))[0] == 10
-
-
-def _states(geometry: Geometry | None) -> dict[str, float]:
-    """Elements of recurrent states: fp32 matrices where the model does not say otherwise, 16-bit windows
-    (mamba2_state_dtype in srt/configs/mamba_utils.py).
-    """
-    if geometry is None or not geometry.recurrent:
-        return {}
-    told = any(layer.state_bytes is not None for layer in geometry.recurrent)
-    return {"conv_bytes": 2.0} if told else {"conv_bytes": 2.0, "state_bytes": 4.0}

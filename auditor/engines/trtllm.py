@@ -1,4 +1,4 @@
-"""TensorRT-LLM's trtllm-serve: launch flags, defaults, what its server tells."""
+"""TensorRT-LLM's trtllm-serve: launch flags and defaults from its source, not checked on a running engine."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,8 +24,17 @@ _FLAGS = (
     Flag(("--max_seq_len",), "max_model_len"),
     Flag(("--kv_cache_dtype",), "kv_cache_dtype"),
     Flag(("--free_gpu_memory_fraction", "--kv_cache_free_gpu_memory_fraction"), "memory_fraction"),
+    Flag(("--kv_cache_config",), "kv_cache_config"),
     Flag(("--server_role",), "disaggregated"),
 )
+# Fields of KvCacheConfig (tensorrt_llm/llmapi/llm_args.py), which options files and dotted flags set.
+_CACHE_FIELDS = {
+    "free_gpu_memory_fraction": "memory_fraction",
+    "max_tokens": "kv_pool_tokens",
+    "tokens_per_block": "block_size",
+    "dtype": "kv_cache_dtype",
+    "enable_block_reuse": "prefix_caching",
+}
 
 _SWITCHES = frozenset(["--trust_remote_code", "--fail_fast_on_attention_window_too_large", "--enable_chunked_prefill"])
 _VALUES = frozenset(
@@ -43,6 +52,12 @@ def _derive(fields: Mapping[str, Any]) -> dict[str, Any]:
     derived = dict(fields)
     if "disaggregated" in derived:
         derived["disaggregated"] = str(derived["disaggregated"]).lower() in ("context", "generation")
+    cache = derived.pop("kv_cache_config", {})
+    for key, name in _CACHE_FIELDS.items():
+        if key in cache:
+            derived.setdefault(name, cache[key])
+    if cache.get("max_attention_window"):
+        derived["window_pools"] = True
     return derived
 
 

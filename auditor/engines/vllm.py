@@ -12,6 +12,7 @@ __all__ = ["FLAVOUR"]
 
 _GIB = 2**30
 _FROM_ENVIRONMENT = "VLLM_CPU_KVCACHE_SPACE"
+_ROLES = {"kv_producer": "prefill", "kv_consumer": "decode"}
 
 _FLAGS = (
     Flag(("--model",), "model"),
@@ -41,6 +42,7 @@ _FLAGS = (
     Flag(("--mamba-cache-dtype",), "mamba_cache_dtype"),
     Flag(("--mamba-ssm-cache-dtype",), "mamba_ssm_cache_dtype"),
     Flag(("--performance-mode",), "performance_mode"),
+    Flag(("--async-scheduling",), "async_scheduling", "on"),
     Flag(("--enforce-eager",), "enforce_eager", "on"),
     Flag(("--max-cudagraph-capture-size",), "captured_batch"),
     Flag(("--attention-backend",), "attention_backend"),
@@ -67,10 +69,10 @@ def _derive(fields: Mapping[str, Any]) -> dict[str, Any]:
         derived["expert_parallel"] = 1
     transfer = derived.get("kv_transfer")
     if isinstance(transfer, dict):
-        apart = transfer.get("kv_role") in ("kv_producer", "kv_consumer")
+        role = _ROLES.get(transfer.get("kv_role", ""))
         connector = str(transfer.get("kv_connector", ""))
-        if apart or connector.startswith(("Nixl", "P2pNccl", "Mooncake")):
-            derived["disaggregated"] = True
+        if role or connector.startswith(("Nixl", "P2pNccl", "Mooncake")):
+            derived |= {"disaggregated": True, **({"disaggregated_role": role} if role else {})}
     return derived
 
 

@@ -40,6 +40,7 @@ def defaults(
         "captured_batch_wide": 512,
         **_mamba_cache(number, geometry, said),
         **_manager(number, geometry),
+        **_steps(device, said),
     }
 
 
@@ -142,3 +143,8 @@ def _manager(number: tuple[int, int, int], geometry: Geometry | None) -> dict[st
     """
     chunked = geometry is not None and any(group.kind == "chunked" for group in geometry.layers)
     return {"hybrid_kv_manager": False} if chunked and number >= (0, 10, 1) else {}
+
+
+def _steps(device: Device | None, said: Mapping[str, Any]) -> dict[str, int]:
+    """Batches in flight: on the CPU none is scheduled ahead (vllm/platforms/cpu.py switches async scheduling off)."""
+    return {"steps_in_flight": said.get("pipeline_parallel") or 1} if device and device.kind == "cpu" else {}

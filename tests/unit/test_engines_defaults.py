@@ -151,12 +151,6 @@ def test_sglang_runs_48_requests_with_drafts():
     assert defaults("sglang", "0.5.23", "h100-sxm", LATENT, **ranks)["max_num_seqs"] == 6
 
 
-def test_sglang_keeps_states_in_fp32_where_the_model_does_not_say():
-    assert defaults("sglang", "0.5.23", "h100-sxm", DELTA)["state_bytes"] == 4.0
-    assert "state_bytes" not in defaults("sglang", "0.5.23", "h100-sxm", MAMBA)
-    assert defaults("sglang", "0.5.23", "h100-sxm", MAMBA)["conv_bytes"] == 2.0
-
-
 def test_sglangs_sparse_cache_is_8_bit_on_blackwell():
     assert defaults("sglang", "0.5.23", "b200-sxm", SPARSE)["kv_cache_dtype"] == "fp8_e4m3"
     assert "kv_cache_dtype" not in defaults("sglang", "0.5.23", "h200-sxm", SPARSE)

@@ -113,7 +113,7 @@ def test_sglang_flags():
     assert fields["enforce_eager"] is True
     assert fields["prefix_caching"] is False
     assert fields["disaggregated"] is False
-    assert fields["speculative"] == {"method": "EAGLE", "num_steps": 3, "num_speculative_tokens": 3}
+    assert fields["speculative"] == {"method": "EAGLE", "num_steps": 3, "num_speculative_tokens": 4}
     assert launch.unknown == ()
 
 
@@ -255,3 +255,108 @@ def test_the_flag_for_each_field_of_each_engine():
     assert flag_names(FLAVOURS["llamacpp"])["max_num_seqs"] == "-np"
     assert flag_names(FLAVOURS["trtllm"])["memory_fraction"] == "--free_gpu_memory_fraction"
     assert flag_names(FLAVOURS["generic"]) == {}
+
+
+# ---------------------------------------------------------------------------------------------------- caches and states
+
+
+def test_vllms_cache_flags():
+    launch = parse_launch(
+        "vllm serve m -dcp 4 --mamba-cache-mode align --mamba-cache-dtype auto --mamba-ssm-cache-dtype float32 "
+        "--block-size 528 --performance-mode throughput --no-async-scheduling"
+    )
+    assert launch.fields == {
+        "model": "m",
+        "decode_context_parallel": 4,
+        "mamba_cache_mode": "align",
+        "mamba_cache_dtype": "auto",
+        "mamba_ssm_cache_dtype": "float32",
+        "block_size": 528,
+        "performance_mode": "throughput",
+        "async_scheduling": False,
+    }
+    assert launch.unknown == launch.problems == ()
+
+
+def test_the_cpus_cache_may_be_sized_by_the_environment():
+    """In GiB; a flag in bytes wins."""
+    assert parse_launch("VLLM_CPU_KVCACHE_SPACE=40 vllm serve m").fields["kv_pool_bytes"] == 40 * 2**30
+    both = parse_launch("VLLM_CPU_KVCACHE_SPACE=40 vllm serve m --kv-cache-memory-bytes 1G")
+    assert both.fields["kv_pool_bytes"] == 2**30
+
+
+@pytest.mark.parametrize(("role", "phase"), [("kv_producer", "prefill"), ("kv_consumer", "decode"), ("kv_both", None)])
+def test_the_role_of_a_connector_is_the_instances_phase(role, phase):
+    config = f'{{"kv_connector": "NixlConnector", "kv_role": "{role}"}}'
+    assert parse_launch(f"vllm serve m --kv-transfer-config '{config}'").fields.get("disaggregated_role") == phase
+
+
+def test_sglangs_cache_flags():
+    launch = parse_launch(
+        "SGLANG_MAMBA_CONV_DTYPE=float32 python -m sglang.launch_server --model m --max-mamba-cache-size 128 "
+        "--mamba-full-memory-ratio 0.5 --mamba-ssm-dtype bfloat16 --dcp-size 2 --disable-hybrid-swa-memory "
+        "--speculative-algorithm NEXTN --speculative-num-steps 2 --speculative-eagle-topk 1 "
+        "--disaggregation-mode decode"
+    )
+    assert launch.unknown == launch.problems == ()
+    fields = dict(launch.fields)
+    assert (fields["mamba_slots"], fields["mamba_full_ratio"]) == (128, 0.5)
+    assert (fields["mamba_ssm_cache_dtype"], fields["mamba_cache_dtype"]) == ("bfloat16", "float32")
+    assert (fields["decode_context_parallel"], fields["hybrid_kv_manager"]) == (2, False)
+    assert (fields["disaggregated"], fields["disaggregated_role"]) == (True, "decode")
+    assert fields["speculative"]["num_speculative_tokens"] == 3  # two steps and the token that verifies them
+
+
+@pytest.mark.parametrize(("flag", "fused"), [("-fa", True), ("-fa on", True), ("-fa off", False), ("-fa auto", None)])
+def test_flash_attention_of_llamacpp_takes_a_word_or_none(flag, fused):
+    launch = parse_launch(f"llama-server -m m.gguf {flag} -c 4096")
+    assert launch.fields.get("fused_attention") is fused
+    assert (launch.fields["context"], launch.unknown) == (4096, ())
+
+
+def test_ik_llamacpp_is_told_by_its_path():
+    launch = parse_launch("/opt/ik_llama.cpp/build/bin/llama-server -m m.gguf -c 4096 -mla 0")
+    assert launch.engine == "llamacpp"
+    assert launch.fields["full_swa_cache"] is True
+    assert launch.fields["latent_cache"] is False
+    assert launch.flag_of["full_swa_cache"] == "ik_llama.cpp"
+    assert "full_swa_cache" not in parse_launch("/opt/llama.cpp/build/bin/llama-server -m m.gguf").fields
+
+
+def test_lmdeploy_api_server():
+    launch = parse_launch(
+        "lmdeploy serve api_server internlm/internlm2_5-7b-chat --tp 2 --session-len 32768 --max-batch-size 64 "
+        "--cache-max-entry-count 0.5 --quant-policy 8 --cache-block-seq-len 128 --model-format awq --api-keys k1 k2"
+    )
+    assert launch.engine == "lmdeploy"
+    assert launch.fields == {
+        "model": "internlm/internlm2_5-7b-chat",
+        "tensor_parallel": 2,
+        "max_model_len": 32768,
+        "max_num_seqs": 64,
+        "memory_fraction": 0.5,
+        "kv_cache_dtype": "int8",
+        "block_size": 128,
+        "quantization": "awq",
+    }
+    assert launch.flag_of["kv_cache_dtype"] == "--quant-policy"
+    assert launch.secrets == ("k1", "k2")
+    assert "kv_cache_dtype" not in parse_launch("lmdeploy serve api_server m --quant-policy 0").fields
+
+
+def test_trtllms_cache_config():
+    launch = parse_launch(
+        """trtllm-serve m --kv_cache_config '{"free_gpu_memory_fraction": 0.8, "max_tokens": 65536,
+        "tokens_per_block": 64, "dtype": "fp8", "enable_block_reuse": false, "max_attention_window": [512]}'"""
+    )
+    assert launch.fields == {
+        "model": "m",
+        "memory_fraction": 0.8,
+        "kv_pool_tokens": 65536,
+        "block_size": 64,
+        "kv_cache_dtype": "fp8",
+        "prefix_caching": False,
+        "window_pools": True,
+    }
+    dotted = parse_launch("trtllm-serve m --kv_cache_config.tokens_per_block 64 --free_gpu_memory_fraction 0.5")
+    assert (dotted.fields["block_size"], dotted.fields["memory_fraction"]) == (64, 0.5)

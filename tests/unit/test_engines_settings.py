@@ -1,5 +1,7 @@
 """Settings resolved from profile, launch line, server and defaults; formats; contradictions."""
 
+from dataclasses import replace
+
 import pytest
 
 from auditor.catalog import models
@@ -11,7 +13,8 @@ from auditor.evidence import Location
 from auditor.measurement import Served
 from auditor.profile import Deployment, Endpoint, Profile
 from auditor.theory.device import Device
-from auditor.theory.kv.geometry import Geometry, Layers
+from auditor.theory.kv.geometry import Geometry, Indexer, Layers, Recurrent
+from auditor.theory.kv.pool import kv_pool
 
 LLAMA = models.find("meta-llama/Llama-3.1-8B-Instruct")
 LATENT = Geometry(
@@ -31,11 +34,17 @@ LATENT = Geometry(
 GIB = 2**30
 
 
-def device(gib: float, key: str = "h100-sxm", kind: str = "gpu", flops: tuple[str, ...] = ("bf16", "fp8")) -> Device:
+def device(
+    gib: float,
+    key: str = "h100-sxm",
+    kind: str = "gpu",
+    flops: tuple[str, ...] = ("bf16", "fp8"),
+    vendor: str = "x",
+) -> Device:
     return Device(
         key=key,
         name=key,
-        vendor="x",
+        vendor=vendor,
         kind=kind,
         memory_bytes=int(gib * GIB),
         usable_bytes=int(gib * GIB),
@@ -184,6 +193,168 @@ def test_llama_cpp_automatic_slots_share_one_buffer():
     assert sources["kv_unified"].startswith("assumed")
     two = Served(engine="llamacpp", api="chat", max_num_seqs=2, max_model_len=2048)
     assert resolve(profile(), None, two, LLAMA, None)[0].kv_unified is False
+
+
+DELTA = replace(
+    LLAMA,
+    layers=(Layers(kind="full", count=10, kv_heads=2, qk_head_dim=256, v_head_dim=256),),
+    recurrent=(Recurrent(kind="linear", count=30, heads=32, head_dim=128, state_size=128, groups=16, conv_kernel=4),),
+)
+SPARSE = replace(LATENT, indexer=Indexer(count=61, token_bytes=132))
+
+
+def launched(line: str, geometry: Geometry = LLAMA, where: Device | None = H100, **deployment):
+    return resolve(profile(**deployment), parse_launch(line), None, geometry, where)
+
+
+def test_the_formats_of_recurrent_states_in_vllm():
+    """The window's format is the matrix's too, where neither the model nor a flag says another."""
+    settings, sources = launched("vllm serve m --mamba-ssm-cache-dtype float32 --mamba-cache-mode all", DELTA)
+    assert (settings.state_bytes, settings.conv_bytes, settings.mamba_cache_mode) == (4.0, None, "all")
+    assert sources["state_bytes"] == "launch --mamba-ssm-cache-dtype"
+    both = launched("vllm serve m --mamba-cache-dtype float32", DELTA)[0]
+    assert (both.state_bytes, both.conv_bytes) == (4.0, 4.0)
+    told = replace(DELTA, recurrent=(replace(DELTA.recurrent[0], state_bytes=2.0),))
+    assert launched("vllm serve m --mamba-cache-dtype float32", told)[0].state_bytes is None
+    assert launched("vllm serve m --mamba-cache-mode all", LLAMA)[0].mamba_cache_mode is None
+
+
+def test_states_as_the_server_tells_them():
+    served = Served(
+        engine="vllm",
+        api="chat",
+        mamba_cache_mode="none",
+        mamba_cache_dtype="auto",
+        mamba_ssm_cache_dtype="float32",
+        kv_pool_bytes=2**30,
+        prefix_caching=False,
+        sources={"mamba_ssm_cache_dtype": "/metrics", "kv_pool_bytes": "/metrics"},
+    )
+    settings, sources = resolve(profile(), None, served, DELTA, H100)
+    assert (settings.mamba_cache_mode, settings.state_bytes, settings.conv_bytes) == ("none", 4.0, None)
+    assert (settings.kv_pool_bytes, sources["kv_pool_bytes"]) == (2**30, "served /metrics")  # vLLM repeats its flag
+
+
+def test_what_sglang_reports_of_its_pool_does_not_size_the_computed_one():
+    served = Served(engine="sglang", api="chat", kv_pool_bytes=2**30, mamba_slots=64, swa_full_tokens_ratio=0.5)
+    settings, _ = resolve(profile(), None, served, DELTA, H100)
+    assert (settings.kv_pool_bytes, settings.mamba_slots, settings.swa_full_tokens_ratio) == (None, 64, 0.5)
+
+
+def test_sglangs_slots_for_states():
+    settings, sources = launched(
+        "python -m sglang.launch_server --model m --max-mamba-cache-size 128 --mamba-full-memory-ratio 0.5 "
+        "--mamba-ssm-dtype bfloat16 --disable-radix-cache",
+        DELTA,
+    )
+    assert (settings.mamba_slots, settings.mamba_full_ratio, settings.state_bytes) == (128, 0.5, 2.0)
+    assert (settings.prefix_caching, sources["mamba_slots"]) == (False, "launch --max-mamba-cache-size")
+
+
+def test_pinned_blocks_are_those_of_the_flag_in_a_hybrid_too():
+    settings, sources = launched("vllm serve m --num-gpu-blocks-override 512 --no-enable-prefix-caching", DELTA)
+    assert kv_pool(DELTA, settings, None).blocks == 512
+    assert sources["kv_pool_tokens"] == "launch --num-gpu-blocks-override"
+
+
+def test_decode_context_parallelism():
+    settings, sources = launched("vllm serve m -tp 8 -dcp 8", LATENT)
+    assert (settings.decode_context_parallel, sources["decode_context_parallel"]) == (8, "launch -dcp")
+    assert launched("vllm serve m -tp 8", LATENT)[0].decode_context_parallel == 1
+
+
+def test_an_8_bit_cache_of_sparse_mla_is_the_packed_one():
+    """656 bytes a token (DeepSeek-V3.2); FlashInfer's kernels on Blackwell read plain values."""
+    assert launched("vllm serve m --kv-cache-dtype fp8", SPARSE)[0].kv_cache_dtype == "fp8_ds_mla"
+    assert launched("vllm serve m --kv-cache-dtype fp8", LATENT)[0].kv_cache_dtype == "fp8"
+    blackwell = device(178.4, "b200-sxm", vendor="nvidia")
+    assert launched("vllm serve m --kv-cache-dtype fp8", SPARSE, blackwell)[0].kv_cache_dtype == "fp8"
+    sglang = launched("python -m sglang.launch_server --model m", SPARSE, blackwell)[0]
+    assert (sglang.kv_cache_dtype, sglang.kv_bytes, sglang.block_size) == ("fp8_ds_mla", 1.0, 64)
+
+
+def test_keys_and_values_of_llamacpp_have_formats_of_their_own():
+    settings, sources = launched("llama-server -m m.gguf -c 8192 -ctk q8_0 -ctv q4_0")
+    assert (settings.key_bytes, settings.value_bytes) == (34 / 32, 18 / 32)
+    assert sources["value_bytes"] == "launch -ctv"
+    alike = launched("llama-server -m m.gguf -c 8192 -ctk q8_0")[0]
+    assert (alike.key_bytes, alike.value_bytes) == (34 / 32, 2.0)
+    assert launched("llama-server -m m.gguf -c 8192")[0].key_bytes is None
+
+
+def test_the_hardware_decides_with_the_settings():
+    settings, _ = resolve(profile(engine="vllm"), None, None, LLAMA, device(79.2, vendor="nvidia"))
+    assert (settings.vendor, settings.capability) == ("nvidia", (9, 0))
+    assert resolve(profile(engine="vllm"), None, None, LLAMA, None)[0].capability is None
+
+
+@pytest.mark.parametrize(
+    ("line", "where", "steps"),
+    [
+        ("vllm serve m --async-scheduling", H100, 2),
+        ("vllm serve m --no-async-scheduling", H100, 1),
+        ("vllm serve m --no-async-scheduling -pp 2", H100, 2),
+        ("vllm serve m --async-scheduling -pp 2", H100, None),
+        ("vllm serve m", H100, None),
+    ],
+)
+def test_steps_in_flight(line, where, steps):
+    assert launched(line, LLAMA, where)[0].steps_in_flight == steps
+
+
+def test_the_cpu_schedules_nothing_ahead():
+    assert resolve(profile(engine="vllm"), None, None, LLAMA, device(64, "cpu", "cpu"))[0].steps_in_flight == 1
+
+
+def test_the_phase_of_an_instance():
+    prefill = launched("python -m sglang.launch_server --model m --disaggregation-mode prefill")[0]
+    assert prefill.disaggregated == "prefill"
+    assert resolve(profile(engine="vllm", disaggregated=True), None, None, LLAMA, H100)[0].disaggregated == "yes"
+    assert launched("vllm serve m")[0].disaggregated is None
+
+
+def test_attention_that_writes_its_scores():
+    assert (
+        launched("python -m sglang.launch_server --model m --attention-backend torch_native")[0].fused_attention
+        is False
+    )
+    assert launched("llama-server -m m.gguf -fa off")[0].fused_attention is False
+    assert launched("llama-server -m m.gguf")[0].fused_attention is True
+    assert launched("llama-server -m m.gguf", engine_version="b6123")[0].fused_attention is False
+
+
+def test_lmdeploy_is_resolved_offline():
+    settings, sources = launched("lmdeploy serve api_server m --tp 2 --quant-policy 4", LLAMA, device(79.2, "h100-sxm"))
+    assert (settings.engine, settings.tensor_parallel, settings.devices) == ("lmdeploy", 2, 2)
+    assert (settings.memory_fraction, settings.block_size, settings.max_num_seqs) == (0.8, 64, 1024)
+    assert (settings.kv_cache_dtype, settings.kv_bytes, settings.prefix_caching) == ("int4", 0.5, False)
+    assert sources["memory_fraction"] == "default of LMDeploy"
+    assert kv_pool(LLAMA, settings, 2**34).rule.startswith("LMDeploy (not checked on a running engine)")
+
+
+@pytest.mark.parametrize(
+    ("line", "tokens", "layers"),
+    [
+        ("""vllm serve m -sc '{"method": "eagle3", "num_speculative_tokens": 3}'""", 3, 1),
+        ("""vllm serve m -sc '{"method": "ngram", "num_speculative_tokens": 4}'""", 4, 0),
+        ("""vllm serve m -sc '{"method": "mtp"}'""", 1, 1),  # as many as the checkpoint has modules
+        ("""vllm serve m -sc '{"model": "small", "num_speculative_tokens": 5}'""", 5, None),
+        ("python -m sglang.launch_server --model m --speculative-algorithm EAGLE", 4, 1),
+        ("python -m sglang.launch_server --model m --speculative-algorithm NEXTN --speculative-num-steps 2", 3, 1),
+        ("python -m sglang.launch_server --model m --speculative-algorithm NGRAM", 4, 0),
+        ("vllm serve m", 0, None),
+    ],
+)
+def test_drafts_and_their_layers(line, tokens, layers):
+    settings, _ = launched(line, LATENT)
+    assert (settings.speculative_tokens, settings.draft_layers) == (tokens, layers)
+
+
+def test_sglang_drafts_more_for_a_llama_and_tells_how_many():
+    line = "python -m sglang.launch_server --model m --speculative-algorithm EAGLE3"
+    assert launched(line, LLAMA)[0].speculative_tokens == 8
+    served = Served(engine="sglang", api="chat", speculative="EAGLE", speculative_tokens=6)
+    assert resolve(profile(), None, served, LLAMA, H100)[0].speculative_tokens == 6
 
 
 def test_speculation():

@@ -184,7 +184,7 @@ def test_what_is_no_profile(problems, text, expected):
         return
     assert problems(text)[:2] == [
         "1:10: version: needs a whole number",
-        "3:40: endpoint.engine: needs auto, vllm, sglang, llamacpp, trtllm or generic, did you mean 'vllm'",
+        "3:40: endpoint.engine: needs auto, vllm, sglang, llamacpp, trtllm, lmdeploy or generic, did you mean 'vllm'",
     ]
 
 
