@@ -71,6 +71,7 @@ def _engine(flavour: "Flavour") -> Row:
         "title": flavour.title,
         "started by": ", ".join(flavour.commands),
         "metrics": ", ".join(flavour.metrics_paths),
+        "checked on": "a running engine" if flavour.seen_running else "its source",
     }
 
 

@@ -66,7 +66,8 @@ class Flavour:
     `commands` are the words that a launch line of this engine contains ("vllm serve"); `info_paths` the GETs that
     discovery sends (relative to the server root); `recognise` says whether their replies come from this engine;
     `read_served` turns them into fields of `Served` and the path that told each; `defaults` is told by its protocol;
-    `metrics_paths` are tried in order for the metrics page; `prefix` starts its metric names.
+    `metrics_paths` are tried in order for the metrics page; `prefix` starts its metric names; `seen_running` is False
+    where flags, defaults and replies come from the engine's source alone.
 
     For launch lines: `images` are container images whose arguments are the engine's; `positional_model` says that the
     first bare word names the model; `switches` and `values` are known flags without and with an argument that set
@@ -85,6 +86,7 @@ class Flavour:
     recognise: Callable[[Mapping[str, Reply]], bool]
     read_served: Callable[[Mapping[str, Reply]], tuple[dict[str, Any], dict[str, str]]]
     defaults: Defaults
+    seen_running: bool = True
     images: tuple[str, ...] = ()
     positional_model: bool = False
     switches: frozenset[str] = frozenset()

@@ -93,6 +93,7 @@ FLAVOUR = Flavour(
     title="LMDeploy",
     commands=("lmdeploy serve api_server",),
     images=("openmmlab/lmdeploy",),
+    seen_running=False,
     positional_model=True,
     flags=_FLAGS,
     switches=_SWITCHES,

@@ -95,6 +95,7 @@ FLAVOUR = Flavour(
     name="trtllm",
     title="TensorRT-LLM",
     commands=("trtllm-serve",),
+    seen_running=False,
     positional_model=True,
     flags=_FLAGS,
     switches=_SWITCHES,

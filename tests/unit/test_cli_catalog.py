@@ -26,8 +26,15 @@ def test_without_a_kind_it_counts(catalog):
     code, out, _ = catalog("--json")
     assert code == 0
     counts = json.loads(out)
-    assert counts["engines"] == 5
-    assert catalog()[1].splitlines()[-1] == "engines: 5"
+    assert counts["engines"] == 6
+    assert catalog()[1].splitlines()[-1] == "engines: 6"
+
+
+def test_engines_say_what_their_rules_were_checked_on(catalog):
+    rows = {line.split()[0]: line for line in catalog("engines")[1].splitlines()}
+    assert rows["vllm"].endswith("a running engine")
+    assert rows["lmdeploy"].endswith("its source")
+    assert rows["trtllm"].endswith("its source")
 
 
 def test_accelerators_show_what_serving_depends_on(catalog):
