@@ -304,6 +304,8 @@ _CAPACITY = {
     *("max_model_len", "max_num_seqs", "max_num_batched_tokens", "queue_limit", "slots", "context", "block_size"),
     *("kv_cache_dtype", "kv_pool_tokens", "kv_pool_bytes", "prefix_caching"),
     *("gpu_memory_utilization", "mem_fraction_static", "memory_fraction"),
+    *("mamba_cache_mode", "mamba_cache_dtype", "mamba_ssm_cache_dtype", "mamba_slots", "mamba_full_ratio"),
+    *("decode_context_parallel", "swa_full_tokens_ratio"),
 }
 _IDENTITY = {
     *("model", "engine", "count", "accelerator", "tensor_parallel", "pipeline_parallel", "data_parallel"),

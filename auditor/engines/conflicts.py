@@ -8,6 +8,7 @@ from auditor.catalog import models
 from auditor.engines import formats
 from auditor.engines.flavours import FLAVOURS
 from auditor.engines.launch import Launch
+from auditor.engines.speculation import speculates
 from auditor.errors import UsageError
 from auditor.evidence import Conflict, Location
 from auditor.measurement import Served
@@ -19,7 +20,8 @@ _FIELDS = (
     *("engine_version", "tensor_parallel", "pipeline_parallel", "data_parallel", "expert_parallel", "quantization"),
     *("kv_cache_dtype", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization"),
     *("mem_fraction_static", "block_size", "enforce_eager", "speculative", "disaggregated"),
-    *("attention_backend", "queue_limit", "prefix_caching"),
+    *("attention_backend", "queue_limit", "prefix_caching", "decode_context_parallel", "swa_full_tokens_ratio"),
+    *("mamba_cache_mode", "mamba_cache_dtype", "mamba_ssm_cache_dtype", "mamba_slots", "mamba_full_ratio"),
 )
 _Said = tuple[Any, str]
 
@@ -119,7 +121,9 @@ def _agree(name: str, first: Any, second: Any) -> bool:
     if name == "deployment.model":
         return _same_model(str(first), str(second))
     if field == "speculative":
-        return _speculates(first) == _speculates(second)
+        return speculates(first) == speculates(second)
+    if field == "block_size" and _aligned(first, second):
+        return True
     if field in ("quantization", "kv_cache_dtype"):
         return _format(field, str(first)) == _format(field, str(second))
     if field == "attention_backend":
@@ -143,8 +147,11 @@ def _same_model(first: str, second: str) -> bool:
     return names[0].rpartition("/")[2] == names[1].rpartition("/")[2]
 
 
-def _speculates(value: Any) -> bool:
-    return bool(value) and str(value).lower() not in ("none", "off", "false")
+def _aligned(asked: int, served: int) -> bool:
+    """Whether a block was enlarged to the states of recurrent layers: a multiple of what was asked, and no power of two
+    as kernels ask for.
+    """
+    return served > asked and served % asked == 0 and served & (served - 1) != 0
 
 
 def _format(field: str, word: str) -> float | str:

@@ -543,6 +543,24 @@ def test_a_difference_is_a_conflict(declared, served):
     assert [field for field, *_ in found] == [f"deployment.{next(iter(declared))}"]
 
 
+def test_a_block_enlarged_to_the_states_of_a_hybrid_is_no_conflict():
+    """vLLM pads a hybrid's blocks: 784 = 49 x 16. A kernel's 64 is another thing than the 16 that was asked."""
+
+    def found(told: int) -> list[str]:
+        served = Served(engine="vllm", api="chat", block_size=told)
+        return [c.second for c in conflicts(profile(), parse_launch("vllm serve m --block-size 16"), served, {})]
+
+    assert found(784) == []
+    assert found(64) == ["64"]
+
+
+def test_states_launched_and_served_otherwise_are_a_conflict_of_capacity():
+    launch = parse_launch("vllm serve m --mamba-cache-mode align --mamba-ssm-cache-dtype auto")
+    served = Served(engine="vllm", api="chat", mamba_cache_mode="none", mamba_ssm_cache_dtype="float32")
+    [found] = conflicts(profile(), launch, served, {})
+    assert (found.field, found.first, found.second, found.on_capacity) == ("mamba_cache_mode", "align", "none", True)
+
+
 def test_another_catalogue_model_is_a_conflict_and_an_alias_is_none():
     declared = profile(model="Qwen/Qwen3-8B")
 
