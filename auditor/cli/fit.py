@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
@@ -118,8 +118,10 @@ def command(
     if batch is not None:
         _batch(batch)
         return
-    found, question = _declared(profile) if profile is not None else _flags(row, load, replicas)
-    _answer(found, question, as_json=as_json)
+    if profile is not None:
+        _declared(profile, as_json=as_json)
+    else:
+        _answer(*_flags(row, load, replicas), as_json=as_json)
 
 
 def _flag(key: str) -> str:
@@ -133,11 +135,13 @@ def _refuse_both(whole: Mapping[str, str | None], said: list[str]) -> None:
         raise UsageError(f"{named[0]} says it all: leave out {', '.join([*named[1:], *said])}")
 
 
-def _declared(profile: str) -> "tuple[Inputs, Question]":
+def _declared(profile: str, *, as_json: bool) -> None:
     from auditor.instruments.question import from_profile
     from auditor.loading import load_profile
+    from auditor.redact import Redactor
 
-    return from_profile(load_profile(profile))
+    loaded = load_profile(profile)
+    _answer(*from_profile(loaded), as_json=as_json, clean=Redactor(loaded.secrets).text)
 
 
 def _flags(row: dict[str, Any], load: Mapping[str, Any], replicas: int) -> "tuple[Inputs, Question]":
@@ -162,7 +166,7 @@ def _flags(row: dict[str, Any], load: Mapping[str, Any], replicas: int) -> "tupl
     )
 
 
-def _answer(found: "Inputs", question: "Question", *, as_json: bool) -> None:
+def _answer(found: "Inputs", question: "Question", *, as_json: bool, clean: Callable[[str], str] = str) -> None:
     from auditor.instruments.document import document
     from auditor.instruments.fit import fit
     from auditor.instruments.ruling import ruling
@@ -170,7 +174,7 @@ def _answer(found: "Inputs", question: "Question", *, as_json: bool) -> None:
 
     answer = fit(found, question)
     verdict = ruling(answer)
-    write(json.dumps(document(answer, verdict), indent=2) + "\n" if as_json else render(answer, verdict))
+    write(clean(json.dumps(document(answer, verdict), indent=2) + "\n" if as_json else render(answer, verdict)))
     raise typer.Exit(verdict.exit_code)
 
 
@@ -190,7 +194,7 @@ def _lines(source: str) -> Iterator[TextIO]:
         yield sys.stdin
         return
     try:
-        with Path(source).open(encoding="utf-8") as lines:
+        with Path(source).open(encoding="utf-8", errors="replace") as lines:
             yield lines
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--batch {source}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
+    except OSError as error:
+        raise UsageError(f"--batch {source}: cannot be read ({error.strerror or error})") from None

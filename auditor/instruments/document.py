@@ -136,7 +136,7 @@ def _count(count: Count, fit: Fit) -> dict[str, Any]:
             "needed": _number(wasted.needed, "bytes", "computed"),
             "taken": _number(wasted.taken, "bytes", "computed"),
             "block_rounding": _number(wasted.rounding, "share", "computed"),
-            "padding": _number(wasted.padding, "share", "computed"),
+            "slack": _number(wasted.slack, "share", "computed"),
         },
     }
 

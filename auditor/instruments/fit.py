@@ -32,7 +32,8 @@ _QUANTILES: Mapping[str, float | None] = {"p50": 0.5, "p95": 0.95, "max": 1.0, "
 class Count:
     """Requests of a class (or of the mix) that one replica holds at once, each of `tokens`.
 
-    `at` is p50, p95, max, mean (over a request's life) or "" for requests of one length. `waste` is of one request.
+    `at` is p50, p95 or max of the lengths at their end ("end" where all are equal), "mean" over a request's life, or ""
+    for a plain length. `waste` is of one request.
     """
 
     name: str
@@ -84,6 +85,11 @@ class Fit:
     def count(self, at: str, name: str = "mix") -> Interval | None:
         """Requests of the mix (or of a class) that fit at these lengths."""
         return next((c.requests for c in self.counts if (c.name, c.at) == (name, at)), None)
+
+    @property
+    def decides(self) -> Interval:
+        """Requests at the lengths that decide: p95 at their end, or the context limit where no lengths are asked."""
+        return self.count("p95") or self.count("end") or self.counts[-1].requests
 
 
 def fit(found: Inputs, question: Question) -> Fit:
@@ -161,26 +167,20 @@ def _counts(found: Inputs, question: Question, pool: PoolRange, mixes: Mapping[s
                 name="", at="", tokens=length, requests=answers.requests(geometry, settings, pool, alone), waste=wasted
             )
         return
-    for at in _spread(question):
+    for at in tuple(_QUANTILES) if question.spread else ("p95", "mean"):
+        label = at if question.spread or at != "p95" else "end"
         for index, cls in enumerate(question.classes):
             alone = _alone(found, question, mixes[at], index)
             tokens = alone.parts[0][1]
             yield Count(
                 name=cls.name,
-                at=at,
+                at=label,
                 tokens=tokens,
                 requests=answers.requests(geometry, settings, pool, alone),
                 waste=answers.waste(geometry, settings, pool.kv, tokens),
             )
         together = answers.requests(geometry, settings, pool, mixes[at])
-        yield Count(name="mix", at=at, tokens=_mean(mixes[at]), requests=together, waste=None)
-
-
-def _spread(question: Question) -> tuple[str, ...]:
-    """The quantiles that differ: with one length for all there is only the one."""
-    given = [x for c in question.classes for x in (c.prompt_tokens, c.output_tokens)]
-    spread = any(x.p95 or x.p99 or x.max for x in given)
-    return tuple(_QUANTILES) if spread else ("p95", "mean")
+        yield Count(name="mix", at=label, tokens=_mean(mixes[at]), requests=together, waste=None)
 
 
 def _alone(found: Inputs, question: Question, mix: Mix, index: int) -> Mix:
@@ -247,7 +247,7 @@ def _stages(found: Inputs, question: Question, pool: PoolRange, mixes: Mapping[s
         "prompts read": _moved(life, [-more for more in growing], limit),
         "average over their lives": life,
         "all at their end": _moved(life, growing, limit),
-        "all at their end, at p95": mixes["p95"],
+        **({"all at their end, at p95": mixes["p95"]} if question.spread else {}),
     }.items():
         used = answers.share_used(found.geometry, found.settings, pool.kv, mix, question.target)
         yield Stage(name, _mean(mix), used)

@@ -71,6 +71,8 @@ def inputs(row: Mapping[str, Any], base: Path | None = None, also: Container[str
     values = checked(row, also)
     launch = _launch(values)
     engine, notes = _engine(values, launch)
+    if launch is not None:
+        notes += tuple(f"launch: {said}" for said in (*launch.problems, *launch.unknown))
     geometry = _geometry(values, launch, base or Path())
     device, unsure = _device(values)
     version, unread = _version(values, launch, engine)
@@ -358,4 +360,6 @@ def _own(values: Mapping[str, Any], engine: str) -> dict[str, Any]:
             own["max_model_len"] = None  # the context follows from the cells that the pool holds
         if "ik_llama" in values.get("engine", "").casefold():
             own.setdefault("full_swa_cache", True)  # this fork keeps sliding layers in full
+            if re.search(r"\bmla ?= ?0\b", values.get("model", "").casefold()):
+                own["latent_cache"] = False  # its -mla 0, as people note it beside the model's name
     return own

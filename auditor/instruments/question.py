@@ -27,6 +27,12 @@ class Question:
     replicas: int = 1
     notes: tuple[str, ...] = ()
 
+    @property
+    def spread(self) -> bool:
+        """Whether lengths differ, so that percentiles say more than one length."""
+        lengths = (x for c in self.classes for x in (c.prompt_tokens, c.output_tokens))
+        return any(x.p95 or x.p99 or x.max for x in lengths)
+
 
 def from_profile(loaded: Loaded) -> tuple[Inputs, Question]:
     """What a profile declares. Raises UsageError where its model is not known."""

@@ -13,6 +13,7 @@ from auditor.units import count, plain
 __all__ = ["Ruling", "ruling"]
 
 _GIB = 1 << 30
+_WORST = ("does not fit", "fits at p50 only", "may fit", "fits")
 Status = Literal["fits", "fits at p50 only", "may fit", "does not fit"]
 
 
@@ -30,8 +31,11 @@ class Ruling:
 
 
 def ruling(fit: Fit) -> Ruling:
-    """What the figures amount to: the weights first, then one request of the limit, then the target, then its batch."""
-    return _memory(fit) or _start(fit) or (_target(fit) if fit.question.target is not None else _room(fit))
+    """What the figures amount to: the worst of what memory, the start, the target and its batch say, the first of them
+    where several are as bad.
+    """
+    found = (_memory(fit), _start(fit), _target(fit) if fit.question.target is not None else _room(fit))
+    return min((one for one in found if one is not None), key=lambda one: _WORST.index(one.status))
 
 
 def _memory(fit: Fit) -> Ruling | None:
@@ -70,10 +74,10 @@ def _start(fit: Fit) -> Ruling | None:
 
 def _then(fit: Fit) -> str:
     """What there would be room for if it started."""
-    at95, target = fit.count("p95"), fit.question.target
-    if at95 is None or target is None:
+    target = fit.question.target
+    if target is None:
         return ""
-    return f", and then it holds {_range(at95)}{_quantile(fit)}; the target is {target:,}"
+    return f", and then it holds {_range(fit.decides)}{_quantile(fit)}; the target is {target:,}"
 
 
 def _quantile(fit: Fit) -> str:
@@ -82,7 +86,7 @@ def _quantile(fit: Fit) -> str:
 
 def _target(fit: Fit) -> Ruling:
     target = fit.question.target or 0
-    at95, at50, most = fit.count("p95") or _longest(fit), fit.count("p50"), fit.count("max")
+    at95, at50, most = fit.decides, fit.count("p50"), fit.count("max")
     held = f"it holds {_range(at95)}{_quantile(fit)}"
     asked = f"the target is {target:,}{'' if fit.question.replicas == 1 else ' a replica'}"
     if at95.low >= target:
@@ -109,16 +113,11 @@ def _batch(fit: Fit) -> str:
 
 
 def _room(fit: Fit) -> Ruling:
-    at95 = fit.count("p95") or _longest(fit)
-    what = "at p95 lengths" if fit.question.classes else f"of {fit.limit:,} tokens" if fit.limit else "at once"
+    at95 = fit.decides
+    what = _quantile(fit) if fit.question.classes else f" of {fit.limit:,} tokens" if fit.limit else ""
     if at95.high < 1:
-        return Ruling("does not fit", f"not one request {what}")
-    return Ruling("fits" if at95.low >= 1 else "may fit", f"it holds {_range(at95)} {what} at once")
-
-
-def _longest(fit: Fit) -> Interval:
-    """Requests of the context limit, of all ranks."""
-    return fit.counts[-1].requests
+        return Ruling("does not fit", f"it does not hold one request{what}")
+    return Ruling("fits" if at95.low >= 1 else "may fit", f"it holds {_range(at95)}{what} at once")
 
 
 def _range(requests: Interval) -> str:

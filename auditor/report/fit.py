@@ -107,7 +107,7 @@ def _parts(fit: Fit) -> list[Part]:
             _SYMBOLS[i] if i < len(_SYMBOLS) else "*",
             f"KV of {clean(held.name, 40)}",
             held.bytes,
-            _flight(held.requests),
+            _flight(held.requests, fit),
         )
         for i, held in enumerate(split.classes)
     ]
@@ -116,7 +116,7 @@ def _parts(fit: Fit) -> list[Part]:
         Part("#", "weights", split.weights),
         Part("+", "overhead", split.overhead, f"{_gib(found.overhead_low)} to {_gib(found.overhead_high)}"),
         *classes,
-        Part(".", "free" if split.free >= 0 else "missing", abs(split.free), free),
+        Part(*((".", "free") if split.free >= 0 else ("!", "missing")), abs(split.free), free),
         Part("-", "not used", split.idle, _fraction(fit)),
     ]
 
@@ -132,8 +132,9 @@ def _within(parts: list[Part], usable: float) -> list[Part]:
     return [Part(p.symbol, p.name, p.size * scale) if p.symbol in f"{_SYMBOLS}*" else p for p in fixed]
 
 
-def _flight(requests: float) -> str:
-    return f"{plain(requests)} in flight, at p95" if requests else "kept once"
+def _flight(requests: float, fit: Fit) -> str:
+    at = ", at p95" if fit.question.spread else ""
+    return f"{plain(requests)} in flight{at}" if requests else "kept once"
 
 
 def _fraction(fit: Fit) -> str:
@@ -171,7 +172,7 @@ def _pool(fit: Fit) -> Iterable[str]:
 def _counts(fit: Fit) -> Iterable[str]:
     if fit.pool.high.tokens <= 0:
         return
-    yield f"{'requests at once':<22}{'tokens':>10}{'fit':>10}  {'band':<18}{'rounding':>9}{'padding':>9}"
+    yield f"{'requests at once':<22}{'tokens':>10}{'fit':>10}  {'band':<18}{'rounding':>9}{'slack':>9}"
     for count in fit.counts:
         if count.name != "mix" or len(fit.question.classes) > 1:
             yield _count(count)
@@ -185,7 +186,7 @@ def _count(count: Count) -> str:
     low, point, high = (_whole(x) for x in (count.requests.low, count.requests.point, count.requests.high))
     band = "" if low == high else f"{low} to {high}"
     wasted = count.waste
-    shares = "" if wasted is None else f"{_share(wasted.rounding):>9}{_share(wasted.padding):>9}"
+    shares = "" if wasted is None else f"{_share(wasted.rounding):>9}{_share(wasted.slack):>9}"
     return f"  {label:<20}{count.tokens:>10,.0f}{point:>10}  {band:<18}{shares}"
 
 
@@ -205,15 +206,15 @@ def _more(fit: Fit) -> Iterable[str]:
     if fit.limit:
         text += f" (the limit is {fit.limit:,})"
     if together is not None:
-        text += f"; {fit.question.target:,} at once: {_tokens(together)} each"
+        text += f"; {fit.question.target:,} at once: {_tokens(together)}{' each' if together else ''}"
     yield from _wrap(text, "context   ", 10)
     for i, stage in enumerate(fit.stages):
         first = f"growth    {fit.question.target:,} in flight" if not i else ""
-        yield f"{first:<28}{stage.name:<26}{stage.tokens:>10,.0f}{_percent(stage.share):>14}"
+        yield f"{first:<27}{stage.name:<26}{stage.tokens:>10,.0f}{_percent(stage.share):>17}"
 
 
 def _tokens(tokens: int) -> str:
-    return "any length" if tokens >= LONGEST else f"{tokens:,} tokens"
+    return "any length" if tokens >= LONGEST else f"{tokens:,} tokens" if tokens else "none fits"
 
 
 def _percent(share: float) -> str:
@@ -227,8 +228,8 @@ def _changes(fit: Fit) -> Iterable[str]:
     if not fit.changes:
         return
     replicas = fit.question.replicas
-    now = (fit.count("p95") or fit.counts[-1].requests).point * replicas
-    what = "requests at p95" if fit.question.classes else "requests"
+    now = fit.decides.point * replicas
+    what = "requests at p95" if fit.question.spread else "requests"
     yield f"{'what to change':<40}{what:>16}{'pool tokens':>14}{'weights':>10}"
     yield f"  {'(as it is)':<38}{_whole(now):>9}{'':>7}{fit.pool.kv.tokens:>14,}{_weights(fit.weights):>10}"
     first = (fit.changes[0].field, fit.changes[0].value)

@@ -16,7 +16,6 @@ __all__ = ["Alternative", "alternatives", "further", "gains", "next_up", "what_i
 # mem_fraction_static on large devices, TensorRT-LLM's free_gpu_memory_fraction.
 _USUAL_FRACTION = {"vllm": 0.92, "sglang": 0.88, "trtllm": 0.9}
 _MOST_FRACTION = 0.95  # beyond which what an engine does not count (its context, graphs) has no room
-_STEP = 0.03
 _AWQ_BITS = 4.156  # 4-bit weights with a 16-bit scale and a 4-bit zero for 128 of them
 _SMALL_BATCH = 2048  # vLLM's smallest default of max_num_batched_tokens (vllm/engine/arg_utils.py)
 _PAD = 256  # cells to which llama.cpp pads a slot's context
@@ -91,8 +90,8 @@ def _more_memory(settings: Settings) -> Iterator[Alternative]:
     now = settings.memory_fraction or usual
     if usual is None or now is None or settings.pins_pool or now >= _MOST_FRACTION - 0.005:
         return
-    value = round(min(_MOST_FRACTION, max(now, usual - _STEP) + _STEP), 2)
-    yield Alternative("gpu_memory_utilization", f"{value:g}", replace(settings, memory_fraction=value))
+    more = replace(settings, memory_fraction=_MOST_FRACTION)
+    yield Alternative("gpu_memory_utilization", f"{_MOST_FRACTION:g}", more)
 
 
 def _batch(settings: Settings, target: float | None) -> Iterator[Alternative]:

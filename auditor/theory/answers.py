@@ -69,15 +69,15 @@ def starts(geometry: Geometry, settings: Settings, kv: KvPool) -> bool:
 class Waste:
     """One request of `length` tokens, in bytes on one device: what its tokens and states need, and what is taken.
 
-    `rounding` and `padding` are shares of what is taken: the unused end of the last block; and pages, layers and
-    windows made equal, or a slot's unused context.
+    `rounding` and `slack` are shares of what is taken: the unused end of the last block; and pages and layers made
+    equal, windows kept for the steps in flight, or a slot's unused context.
     """
 
     length: int
     needed: float
     taken: float
     rounding: float
-    padding: float
+    slack: float
 
 
 def held_bytes(geometry: Geometry, settings: Settings, length: int) -> float:
