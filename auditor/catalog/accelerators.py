@@ -3,6 +3,7 @@
 import difflib
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -20,26 +21,31 @@ _SILENT = re.compile(
     r"|accelerator|oam|edition|pcie[345]|hbm\d\w?|gddr\d"
 )
 _MEMORY = re.compile(r"(\d+)gb")
+_FIGURES = {"memory_gib": "memory", "bandwidth_gbs": "bandwidth", "tflops": "flops"}
+_DOUBT = "ABC"
 
 
 def devices() -> tuple[Device, ...]:
     """All accelerators, in the catalogue's order; a chip sold with several memories is one device for each."""
-    return tuple(device for device, _ in _catalogue())
+    return tuple(entry.device for entry in _catalogue())
 
 
 def names() -> tuple[str, ...]:
     """Keys of all accelerators, in the catalogue's order."""
-    return tuple(device.key for device, _ in _catalogue())
+    return tuple(entry.device.key for entry in _catalogue())
 
 
-def find(name: str) -> Device:
-    """The accelerator called `name`: its key, a data-sheet name, or what nvidia-smi prints.
+def find(name: str, *, any_memory: bool = False) -> Device:
+    """The accelerator called `name`: its key, a data-sheet name, what nvidia-smi prints, or a cloud's machine type.
 
-    Case, spaces, hyphens and vendor words do not matter. Raises UsageError with the nearest names where it is unknown,
+    Case, spaces, hyphens and vendor words do not matter. With `any_memory` parts that differ in nothing but their
+    memory count as one, and the smallest stands for all. Raises UsageError with the nearest names where it is unknown,
     and with the choices where it stands for parts that differ ("a100" is sold with 40 and 80 GB).
     """
     wanted = _words(name)
-    found = _exact(wanted) or _by_memory(wanted) or _by_words(wanted)
+    found = _stem(name) or _exact(wanted) or _by_memory(wanted) or _by_words(wanted)
+    if any_memory and len({(device.bandwidth, tuple(device.flops.items())) for device in found}) == 1:
+        found = sorted(found, key=lambda device: device.memory_bytes)[:1]
     if not found:
         raise UsageError(_unknown(name, "".join(wanted)))
     if len(found) > 1:
@@ -48,29 +54,43 @@ def find(name: str) -> Device:
     return found[0]
 
 
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A device with its spellings as words; `stem` is its entry's key, which devices of several memories share."""
+
+    device: Device
+    stem: str
+    spellings: tuple[tuple[str, ...], ...]
+
+
+def _stem(name: str) -> list[Device]:
+    """An entry's own key, written out, names its devices alone: "apple-m1-max" is the part with most cores."""
+    return [entry.device for entry in _catalogue() if entry.stem == name.strip().casefold()]
+
+
 def _exact(wanted: tuple[str, ...]) -> list[Device]:
     """A key names one device; any other spelling may be shared."""
     squeezed = "".join(wanted)
-    own = [device for device, _ in _catalogue() if "".join(_words(device.key)) == squeezed]
-    return own or [device for device, spellings in _catalogue() if squeezed in map("".join, spellings)]
+    own = [entry.device for entry in _catalogue() if "".join(_words(entry.device.key)) == squeezed]
+    return own or [entry.device for entry in _catalogue() if squeezed in map("".join, entry.spellings)]
 
 
 def _by_memory(wanted: tuple[str, ...]) -> list[Device]:
     """Match the name alone, then the memory where one is given: "GB10-128G" names no spelling, but one device."""
     name, sizes = _split(wanted)
     return [
-        device
-        for device, spellings in _catalogue()
+        entry.device
+        for entry in _catalogue()
         if name
-        and any("".join(_split(words)[0]) == "".join(name) for words in spellings)
-        and all(device.memory_bytes == size * _GIB for size in sizes)
+        and any("".join(_split(words)[0]) == "".join(name) for words in entry.spellings)
+        and all(entry.device.memory_bytes == size * _GIB for size in sizes)
     ]
 
 
 def _by_words(wanted: tuple[str, ...]) -> list[Device]:
     if not _split(wanted)[0]:
         return []
-    return [device for device, spellings in _catalogue() if any(set(wanted) <= set(words) for words in spellings)]
+    return [entry.device for entry in _catalogue() if any(set(wanted) <= set(words) for words in entry.spellings)]
 
 
 def _split(words: tuple[str, ...]) -> tuple[list[str], list[int]]:
@@ -80,16 +100,20 @@ def _split(words: tuple[str, ...]) -> tuple[list[str], list[int]]:
 
 
 def _words(text: str) -> tuple[str, ...]:
-    """Lower-case words without vendor and packaging words; "80 GB", "80g" and "80gib" become "80gb"."""
+    """Lower-case words without vendor and packaging words; "80 GB", "80g" and "80gib" become "80gb", "32 cores" and
+    "32c" become "32core", sizes of machine types go.
+    """
     lowered = re.sub(r"\((?:r|tm)\)", " ", text.casefold())
+    lowered = re.sub(r"\.(?:\d*xlarge|metal)\b", " ", lowered)
     lowered = re.sub(r"(\d+)\s*g(?:i?b)?\b", r" \1gb ", lowered)
+    lowered = re.sub(r"\b(\d+)[\s-]*c(?:ores?)?\b", r" \1core ", lowered)
     lowered = re.sub(r"\bsxm\d\b", "sxm", lowered)
     words = re.findall(r"[a-z0-9.+]+", lowered)
     return tuple(word for word in words if not _SILENT.fullmatch(word))
 
 
 def _unknown(name: str, squeezed: str) -> str:
-    spelled = {"".join(words): device.key for device, spellings in _catalogue() for words in spellings}
+    spelled = {"".join(words): entry.device.key for entry in _catalogue() for words in entry.spellings}
     near = difflib.get_close_matches(squeezed, spelled, n=6, cutoff=0.6)
     keys = list(dict.fromkeys(spelled[text] for text in near))[:3]
     hint = f", did you mean {' or '.join(keys)}?" if keys else ""
@@ -97,22 +121,22 @@ def _unknown(name: str, squeezed: str) -> str:
 
 
 @cache
-def _catalogue() -> tuple[tuple[Device, tuple[tuple[str, ...], ...]], ...]:
-    """Devices with their spellings as words."""
+def _catalogue() -> tuple[_Entry, ...]:
     text = (resources.files("auditor.catalog") / "accelerators.yaml").read_text("utf-8")
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     entries: dict[str, Mapping[str, Any]] = yaml.load(text, Loader=loader)
-    return tuple(pair for key, entry in entries.items() for pair in _devices(key, entry))
+    return tuple(one for key, entry in entries.items() for one in _entries(key, entry))
 
 
-def _devices(key: str, entry: Mapping[str, Any]) -> list[tuple[Device, tuple[tuple[str, ...], ...]]]:
+def _entries(key: str, entry: Mapping[str, Any]) -> list[_Entry]:
     memories = entry["memory_gib"]
     written = (key, entry["name"], *entry.get("aliases", ()))
     if not isinstance(memories, list):
-        return [(_device(key, entry["name"], entry, memories), tuple(map(_words, written)))]
+        return [_Entry(_device(key, entry["name"], entry, memories), key, tuple(map(_words, written)))]
     return [
-        (
+        _Entry(
             _device(f"{key}-{memory}gb", f"{entry['name']} {memory}GB", entry, memory),
+            key,
             tuple(_words(f"{spelling} {memory}gb") for spelling in written),
         )
         for memory in memories
@@ -121,6 +145,7 @@ def _devices(key: str, entry: Mapping[str, Any]) -> list[tuple[Device, tuple[tup
 
 def _device(key: str, name: str, entry: Mapping[str, Any], memory: float) -> Device:
     usable = entry.get("usable_gib")
+    figures = {_FIGURES[figure]: told for figure, told in entry.get("figures", {}).items()}
     return Device(
         key=key,
         name=name,
@@ -131,7 +156,8 @@ def _device(key: str, name: str, entry: Mapping[str, Any], memory: float) -> Dev
         bandwidth=entry["bandwidth_gbs"] * 1e9,
         flops={dtype: rate * 1e12 for dtype, rate in entry["tflops"].items()},
         interconnect=entry.get("interconnect"),
-        confidence=entry["confidence"],
+        confidence=max((entry["confidence"], *figures.values()), key=_DOUBT.index),
+        figures=dict.fromkeys(_FIGURES.values(), entry["confidence"]) | figures if figures else {},
         sources=tuple(entry["sources"]),
         notes=tuple(entry.get("notes", ())),
     )

@@ -36,17 +36,18 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def _device(device: "Device") -> Row:
-    from auditor.report.words import quantity
-
+    """A line of at most 80 columns; figures that are recalled or in dispute carry a question mark."""
     bf16 = device.flops.get("bf16") or device.flops.get("fp16")
-    fp8 = device.flops.get("fp8")
+    tera = {"16 bit": bf16, "fp8": device.flops.get("fp8"), "int8": device.flops.get("int8")}
+
+    def sure(figure: str, text: str) -> str:
+        return f"{text}?" if text and device.certainty(figure) == "C" else text
+
     return {
         "key": device.key,
-        "name": device.name,
-        "memory": quantity(device.memory_bytes, "bytes"),
-        "bandwidth": quantity(device.bandwidth, "bytes/s"),
-        "16 bit": quantity(bf16, "FLOP/s") if bf16 else "",
-        "fp8": quantity(fp8, "FLOP/s") if fp8 else "",
+        "GiB": sure("memory", f"{device.memory_bytes / (1 << 30):g}"),
+        "GB/s": sure("bandwidth", f"{device.bandwidth / 1e9:,.0f}"),
+        **{name: sure("flops", f"{rate / 1e12:,.4g}" if rate else "") for name, rate in tera.items()},
         "confidence": device.confidence,
     }
 
@@ -143,6 +144,9 @@ def command(kind: KindName = None, name: EntryName = None, as_json: AsJson = Fal
     \b
     audit catalog accelerators
     audit catalog models llama-3.1-8b --json
+
+    Rates of accelerators are dense TFLOP/s (int8: TOP/s). Confidence is that of the least certain figure: A two sources
+    agree, B one source, C recalled or in dispute; such figures carry a question mark.
     """
     if kind is None:
         counts = {each.value: len(_entries(each)) for each in Kind}

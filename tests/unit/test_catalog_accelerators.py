@@ -31,6 +31,14 @@ NAMES = [
     ("Intel Gaudi 3", "gaudi3"),
     ("M5 Max 128GB", "apple-m5-max-128gb"),
     ("apple-m1-max-64gb", "apple-m1-max-64gb"),
+    ("H100-80G", "h100-sxm"),
+    ("A40-48GB", "a40"),
+    ("Apple M4 Max 128GB", "apple-m4-max-128gb"),
+    ("Apple M1 Max 32c 64GB", "apple-m1-max-64gb"),
+    ("M1 Max, 24-core GPU, 32 GB", "apple-m1-max-24-32gb"),
+    ("p5en.48xlarge", "h200-sxm"),
+    ("g5.12xlarge", "a10g"),
+    ("a3-highgpu", "h100-sxm"),
 ]
 
 
@@ -44,6 +52,9 @@ AMBIGUOUS = [
     ("v100", "v100-sxm2-16, v100-sxm2-32"),
     ("RTX 3060", "rtx-3060-8, rtx-3060-12"),
     ("M5 Max", "apple-m5-max-48gb, apple-m5-max-64gb, apple-m5-max-128gb"),
+    ("apple-m1-max", "apple-m1-max-32gb, apple-m1-max-64gb"),
+    ("Apple M1 Pro", "apple-m1-pro-14-16gb, apple-m1-pro-14-32gb, apple-m1-pro-16gb, apple-m1-pro-32gb"),
+    ("gfx942", "mi300x, mi325x"),
 ]
 
 
@@ -52,6 +63,25 @@ def test_ambiguity_is_refused_with_the_choices(written, choices):
     with pytest.raises(UsageError, match="is ambiguous, say which") as caught:
         accelerators.find(written)
     assert choices in str(caught.value)
+
+
+ANY_MEMORY = [  # written, the part that stands for all memories it is sold with
+    ("apple-m1-max", "apple-m1-max-32gb"),
+    ("Apple M1 Max 32c", "apple-m1-max-32gb"),
+    ("v100-pcie", "v100-pcie-16"),
+    ("h100", "h100-sxm"),
+]
+
+
+@pytest.mark.parametrize(("written", "key"), ANY_MEMORY)
+def test_memory_may_be_left_open_where_only_speed_matters(written, key):
+    assert accelerators.find(written, any_memory=True).key == key
+
+
+@pytest.mark.parametrize("written", ["a100", "Apple M1 Max", "gfx942"])
+def test_parts_of_different_speed_stay_ambiguous(written):
+    with pytest.raises(UsageError, match="is ambiguous, say which"):
+        accelerators.find(written, any_memory=True)
 
 
 def test_the_unknown_is_refused_with_neighbours():
@@ -108,5 +138,9 @@ def test_every_entry_is_sane():
 
 
 def test_projections_are_marked():
-    assert accelerators.find("apple-m5-max-128gb").confidence == "C"
+    projected = accelerators.find("apple-m5-max-128gb")
+    assert projected.confidence == "C"
+    # Apple gives memory and bandwidth, and no FLOP/s.
+    assert [projected.certainty(figure) for figure in ("memory", "bandwidth", "flops")] == ["A", "A", "C"]
+    assert accelerators.find("mi308x").certainty("bandwidth") == "C"
     assert accelerators.find("h100").confidence == "A"
