@@ -83,7 +83,7 @@ def products_rate(device: Device, settings: Settings) -> float:
 
 # -------------------------------------------------------------------------------------------------------- whole engines
 
-_PER_LAYER = {"vllm": 49e-6, "trtllm": 44e-6, "sglang": 36e-6}
+_PER_LAYER = {"vllm": 49e-6, "trtllm": 44e-6, "sglang": 30e-6}
 _PER_LAYER_OTHER = 48e-6
 _PER_EXPERT_LAYER = {"vllm": 15e-6, "trtllm": 3e-6, "sglang": 32e-6}
 _PER_EXPERT_LAYER_OTHER = 15e-6
@@ -101,7 +101,7 @@ _SERVED = DecodeLaw(
     kv=0.90,
     products=_PRODUCTS_PLAIN,
     per_layer=_PER_LAYER_OTHER,
-    per_sequence=12e-6,
+    per_sequence=10e-6,
     per_prompt=90e-6,
     low=0.82,
     high=1.20,
@@ -203,7 +203,7 @@ _LOCAL: dict[Class, _Local] = {
     "cpu": _Local(0.75, 0.50, 0.25, 0.25, 20e-6, 0.60, 1.60),
     "other": _Local(0.65, 0.50, 0.20, 0.20, 100e-6, 0.65, 1.60),
 }
-_LOCAL_EXPERTS = 0.55  # of the products' share, what those of routed experts reach
+_LOCAL_EXPERTS = 0.70  # of the products' share, what those of routed experts reach
 _UNPACK_K, _UNPACK = 3.1, 1.7  # FLOPs to unpack one weight of a k-quant, and of a plainer format
 _UNFUSED = 14.0  # bytes moved for each score: written in 32 bit, masked, normalised, read
 
