@@ -58,6 +58,9 @@ _TYPES = {
     34: (256, 54),  # TQ1_0
     35: (256, 66),  # TQ2_0
     39: (32, 17),  # MXFP4
+    40: (64, 36),  # NVFP4
+    41: (128, 18),  # Q1_0
+    42: (64, 18),  # Q2_0
 }
 PLAIN_TYPES = frozenset({0, 1, 28, 30})
 
@@ -153,9 +156,13 @@ def _array(cursor: _Cursor) -> tuple[list[Any] | None, int]:
     if kind == _STRING:
         if count <= _KEPT_ITEMS:
             return [cursor.string() for _ in range(count)], count
-        unpack, data = struct.Struct("<Q").unpack_from, cursor.data
+        # Vocabularies have hundreds of thousands of entries: no call for each of them.
+        unpack, data, at, end = struct.Struct("<Q").unpack_from, cursor.data, cursor.at, cursor.end
         for _ in range(count):
-            cursor.skip(unpack(data, cursor.skip(8))[0])
+            at += 8 + unpack(data, at)[0]
+            if at > end:
+                raise ValueError("it ends in the middle of its header")
+        cursor.at = at
         return None, count
     if kind not in _SCALARS:
         raise ValueError(f"its metadata has an array of the unknown type {kind}")

@@ -119,6 +119,122 @@ def test_gemma3_slides_five_layers_of_six(tmp_path):
     ]
 
 
+def layers_of(model: Any) -> list[tuple[Any, ...]]:
+    return [(g.kind, g.count, g.readers, g.kv_heads, g.qk_head_dim, g.v_head_dim, g.window) for g in model.layers]
+
+
+def test_layers_may_differ_in_heads_and_sizes(tmp_path):
+    """Gemma 4: sliding layers of 8 x 256, full ones of 2 x 512, the last layers read the caches of earlier ones."""
+    facts = llama(
+        "gemma4",
+        block_count=6,
+        **{
+            "attention.head_count_kv": [8, 8, 2, 8, 8, 2],
+            "attention.key_length": 512,
+            "attention.value_length": 512,
+            "attention.key_length_swa": 256,
+            "attention.value_length_swa": 256,
+            "attention.sliding_window": 1024,
+            "attention.sliding_window_pattern": [1, 1, 0, 1, 1, 0],
+            "attention.shared_kv_layers": 3,
+        },
+    )
+    model = gguf.read(write(tmp_path / "m.gguf", facts, tensors(6)))
+    assert layers_of(model) == [("sliding", 2, 2, 8, 256, 256, 1024), ("full", 1, 1, 2, 512, 512, None)]
+    assert model.layer_count == 6
+
+
+SSM = {
+    "ssm.conv_kernel": 4,
+    "ssm.inner_size": 4096,
+    "ssm.state_size": 128,
+    "ssm.time_step_rank": 32,
+    "ssm.group_count": 16,
+}
+
+
+def test_gated_delta_nets_by_interval(tmp_path):
+    """Qwen3-Next: 32 value heads of 128, 16 key heads of 128, each fourth layer attends."""
+    facts = llama("qwen3next", block_count=8, full_attention_interval=4, **SSM)
+    model = gguf.read(write(tmp_path / "m.gguf", facts, tensors(8)))
+    assert [(g.kind, g.count) for g in model.layers] == [("full", 2)]
+    (state,) = model.recurrent
+    assert (state.kind, state.count, state.heads, state.head_dim) == ("linear", 6, 32, 128)
+    assert (state.state_size, state.groups, state.conv_kernel) == (128, 16, 4)
+
+
+def test_layers_without_keys_are_recurrent_or_mlps(tmp_path):
+    """Nemotron-H: a layer is attention, Mamba or MLP; 0 KV heads and 0 MLP width mark Mamba."""
+    facts = llama(
+        "nemotron_h",
+        block_count=4,
+        feed_forward_length=[0, 512, 0, 512],
+        **SSM,
+        **{"attention.head_count_kv": [0, 0, 2, 0]},
+    )
+    model = gguf.read(write(tmp_path / "m.gguf", facts, tensors(4)))
+    assert [(g.kind, g.count, g.kv_heads) for g in model.layers] == [("full", 1, 2)]
+    (state,) = model.recurrent
+    assert (state.kind, state.count, state.heads, state.head_dim, state.groups) == ("mamba2", 1, 32, 128, 16)
+
+
+def test_attention_beside_mamba_mamba1_and_short_convolutions(tmp_path):
+    beside = gguf.read(write(tmp_path / "h1.gguf", llama("falcon-h1", **SSM), tensors()))
+    assert ([g.count for g in beside.layers], [r.count for r in beside.recurrent]) == ([2], [2])
+    mixed = {"attention.head_count_kv": [0, 2]}
+    (jamba,) = gguf.read(write(tmp_path / "j.gguf", llama("jamba", **SSM, **mixed), tensors())).recurrent
+    assert (jamba.kind, jamba.count, jamba.heads, jamba.head_dim, jamba.groups) == ("mamba1", 1, 4096, 1, 0)
+    facts = llama("lfm2", **mixed, **{"shortconv.l_cache": 3})
+    (lfm2,) = gguf.read(write(tmp_path / "l.gguf", facts, tensors())).recurrent
+    assert (lfm2.kind, lfm2.count, lfm2.heads, lfm2.state_size, lfm2.conv_kernel) == ("short_conv", 1, 256, 0, 3)
+
+
+def test_kimi_keeps_matrices_of_head_size(tmp_path):
+    facts = llama(
+        "kimi-linear",
+        **{"attention.head_count_kv": [0, 8], "kda.head_dim": 128, "ssm.conv_kernel": 4},
+        **{"attention.kv_lora_rank": 512, "attention.key_length": 576},
+        **{"attention.key_length_mla": 192, "attention.value_length_mla": 128},
+    )
+    model = gguf.read(write(tmp_path / "m.gguf", facts, tensors()))
+    assert [(g.kind, g.count, g.latent_dim) for g in model.layers] == [("mla", 1, 576)]
+    (state,) = model.recurrent
+    assert (state.heads, state.head_dim, state.state_size, state.groups, state.conv_kernel) == (8, 128, 128, 8, 4)
+
+
+def test_an_indexer_in_some_layers(tmp_path):
+    """GLM-5.2: 128 fp8 values and a scale in each layer that chooses by itself."""
+    facts = llama(
+        "glm-dsa",
+        block_count=4,
+        nextn_predict_layers=1,
+        **{"attention.kv_lora_rank": 512, "attention.key_length": 576, "attention.head_count_kv": 1},
+        **{"attention.key_length_mla": 256, "attention.value_length_mla": 256},
+        **{"attention.indexer.key_length": 128, "attention.indexer.top_k": 2048},
+        **{"attention.indexer.types": [1, 0, 0]},
+    )
+    draft = [("blk.3.nextn.eh_proj.weight", (512, 256), Q8_0)]
+    model = gguf.read(write(tmp_path / "m.gguf", facts, tensors(3) + draft))
+    assert model.indexer is not None
+    assert (model.indexer.count, model.indexer.token_bytes, model.indexer.topk) == (1, 132, 2048)
+    assert [(g.kind, g.count) for g in model.layers] == [("mla", 3)]
+    assert sum(tensor.parameters for tensor in model.tensors if tensor.draft) == 512 * 256
+    assert model.extra["next_token_layers"] == 1
+
+
+def test_windows_by_the_file_s_own_pattern_or_none(tmp_path):
+    window = {"attention.sliding_window": 128}
+    listed = llama("gpt-oss", block_count=4, **window, **{"attention.sliding_window_pattern": [1, 1, 1, 0]})
+    assert [(g.kind, g.count) for g in gguf.read(write(tmp_path / "a.gguf", listed, tensors(4))).layers] == [
+        ("sliding", 3),
+        ("full", 1),
+    ]
+    phi = gguf.read(write(tmp_path / "p.gguf", llama("phi3", **window), tensors()))
+    assert [(g.kind, g.count) for g in phi.layers] == [("full", 2)]  # llama.cpp ignores Phi's window
+    dense_first = gguf.read(write(tmp_path / "l.gguf", llama("laguna", block_count=4, **window), tensors(4)))
+    assert [(g.kind, g.count) for g in dense_first.layers] == [("full", 1), ("sliding", 3)]
+
+
 def test_experts(tmp_path):
     routed = [
         (f"blk.{i}.ffn_{part}_exps.weight", (256, 512, 8), MXFP4) for i in (0, 1) for part in ("gate", "up", "down")
@@ -205,7 +321,11 @@ def test_damaged_and_hostile_files_end_in_one_line(tmp_path, content, message):
 
 REFUSED = [
     ({"general.architecture": "mamba"}, "architecture 'mamba' is not known"),
-    ({"llama.attention.head_count_kv": [2, 4]}, "attention.head_count_kv differs between layers"),
+    ({"llama.attention.key_length": [32, 64]}, "attention.key_length differs between layers"),
+    ({"llama.attention.head_count_kv": [2]}, "attention.head_count_kv has 1 entries for 2 layers"),
+    ({"llama.attention.head_count_kv": [0, 0]}, "has no attention layers"),
+    ({"llama.attention.head_count_kv": [2] * 5000}, "head_count_kv has 5,000 entries, more than any model"),
+    ({"llama.attention.head_count": None}, "lacks llama.attention.head_count"),
     ({"llama.block_count": 0}, "lacks llama.block_count"),
     ({"llama.block_count": "two"}, "llama.block_count is 'two'"),
     ({"llama.block_count": 2**31 - 1}, "claims to have 2,147,483,647 layers"),
@@ -217,7 +337,8 @@ REFUSED = [
 
 @pytest.mark.parametrize(("changes", "message"), REFUSED)
 def test_what_is_not_known_is_refused(tmp_path, changes, message):
-    path = write(tmp_path / "m-00001-of-00002.gguf", llama() | changes, tensors())
+    facts = {key: item for key, item in (llama() | changes).items() if item is not None}
+    path = write(tmp_path / "m-00001-of-00002.gguf", facts, tensors())
     with pytest.raises(UsageError) as caught:
         gguf.read(path)
     assert message in str(caught.value)
