@@ -4,25 +4,22 @@ import re
 
 from auditor.engines import formats
 from auditor.engines.places import Places
+from auditor.engines.replies import version
 from auditor.theory.kv.geometry import Geometry
 
 __all__ = ["formats_of", "of_a_rank", "pool", "states"]
 
 _FRACTIONS = {"vllm": "gpu_memory_utilization", "sglang": "mem_fraction_static"}
 _PACKED = "fp8_ds_mla"
+_BY_KERNEL, _NEWEST = (0, 18, 0), (99, 0, 0)
 
 
 def formats_of(places: Places, geometry: Geometry | None, plain: str) -> None:
-    """Bytes of one element of keys and values; `plain` is the model's own format.
-
-    Sparse MLA's 8-bit cache is DeepSeek's packed one, whatever the flag calls it (vllm
-    v1/attention/backends/mla/flashmla_sparse.py, sglang srt/mem_cache/memory_pool.py), but for FlashInfer's on
-    Blackwell in vLLM.
-    """
+    """Bytes of one element of keys and values; `plain` is the model's own format."""
     word = places.found("kv_cache_dtype") or "auto"
     source = places.sources.setdefault("kv_cache_dtype", "the model's own")
-    if _sparse(geometry) and re.search(r"fp8|e4m3", word) and not _flashinfer(places):
-        word = _PACKED
+    if places.flavour.name == "vllm" and geometry is not None and geometry.indexer is not None:
+        word = _of_sparse_latents(word, places)
     places.chosen["kv_cache_dtype"] = word
     other, its_source = _of_values(places, word)
     key, value = formats.kv_bytes(word, plain), formats.kv_bytes(other, plain)
@@ -43,14 +40,17 @@ def _of_values(places: Places, word: str) -> tuple[str, str]:
     return word, places.sources["kv_cache_dtype"]
 
 
-def _sparse(geometry: Geometry | None) -> bool:
-    return geometry is not None and geometry.indexer is not None
-
-
-def _flashinfer(places: Places) -> bool:
-    """Whether vLLM reads an 8-bit sparse cache by FlashInfer's kernels, which take plain values."""
-    capability = places.chosen.get("capability")
-    return places.flavour.name == "vllm" and capability is not None and capability[0] == 10
+def _of_sparse_latents(word: str, places: Places) -> str:
+    """The format that vLLM's kernel for sparse MLA keeps (_canonicalize_sparse_mla_kv_cache_dtype in vllm
+    model_executor/layers/attention/mla_attention.py): FlashMLA packs 8-bit values with their scales, FlashInfer keeps
+    them plain on Blackwell's data-centre GPUs and always packs on its others.
+    """
+    major, new = (places.chosen.get("capability") or (9, 0))[0], (version(places.version) or _NEWEST) >= _BY_KERNEL
+    if new and major == 12 and word == "auto":
+        return _PACKED
+    if not re.fullmatch(r"fp8(_e4m3)?", word):
+        return word
+    return "fp8_e4m3" if new and major == 10 else _PACKED
 
 
 def pool(places: Places) -> None:

@@ -109,7 +109,7 @@ def _parallelism(places: Places) -> None:
 
 def _hardware(places: Places, device: Device | None) -> None:
     if device is not None:
-        places.take("vendor", (device.vendor, "catalogue"))
+        places.take("vendor", ("cpu" if device.kind == "cpu" else device.vendor, "catalogue"))
         places.take("capability", (compute_capability(device), "catalogue"))
 
 

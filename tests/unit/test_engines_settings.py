@@ -263,14 +263,32 @@ def test_decode_context_parallelism():
     assert launched("vllm serve m -tp 8", LATENT)[0].decode_context_parallel == 1
 
 
-def test_an_8_bit_cache_of_sparse_mla_is_the_packed_one():
-    """656 bytes a token (DeepSeek-V3.2); FlashInfer's kernels on Blackwell read plain values."""
-    assert launched("vllm serve m --kv-cache-dtype fp8", SPARSE)[0].kv_cache_dtype == "fp8_ds_mla"
-    assert launched("vllm serve m --kv-cache-dtype fp8", LATENT)[0].kv_cache_dtype == "fp8"
-    blackwell = device(178.4, "b200-sxm", vendor="nvidia")
-    assert launched("vllm serve m --kv-cache-dtype fp8", SPARSE, blackwell)[0].kv_cache_dtype == "fp8"
-    sglang = launched("python -m sglang.launch_server --model m", SPARSE, blackwell)[0]
-    assert (sglang.kv_cache_dtype, sglang.kv_bytes, sglang.block_size) == ("fp8_ds_mla", 1.0, 64)
+@pytest.mark.parametrize(
+    ("key", "version", "word", "kept"),
+    [
+        ("h200-sxm", "0.19.0", "fp8", "fp8_ds_mla"),  # DeepSeek's packed latents
+        ("h200-sxm", "0.12.0", "fp8", "fp8_ds_mla"),
+        ("b200-sxm", "0.12.0", "fp8", "fp8_ds_mla"),
+        ("b200-sxm", "0.19.0", "fp8", "fp8_e4m3"),  # FlashInfer's kernels read plain values
+        ("rtx-pro-6000-bw", "0.32.0", "auto", "fp8_ds_mla"),  # ... and on small Blackwells packed ones alone
+        ("h200-sxm", "0.19.0", "auto", "auto"),
+    ],
+)
+def test_vllms_kernel_for_sparse_mla_decides_the_caches_format(key, version, word, kept):
+    where = device(140, key, vendor="nvidia")
+    settings, _ = resolve(
+        profile(engine="vllm", engine_version=version, kv_cache_dtype=word), None, None, SPARSE, where
+    )
+    assert settings.kv_cache_dtype == kept
+    latent, _ = resolve(profile(engine="vllm", engine_version=version, kv_cache_dtype=word), None, None, LATENT, where)
+    assert latent.kv_cache_dtype == word
+
+
+def test_sglangs_sparse_mla_on_blackwell():
+    settings, _ = launched(
+        "python -m sglang.launch_server --model m", SPARSE, device(178.4, "b200-sxm", vendor="nvidia")
+    )
+    assert (settings.kv_cache_dtype, settings.kv_bytes, settings.block_size) == ("fp8_e4m3", 1.0, 64)
 
 
 def test_keys_and_values_of_llamacpp_have_formats_of_their_own():
