@@ -23,6 +23,7 @@ _CHUNKED_GROUPS = (0, 14)  # VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE 
 _EVENED_PAGES = (0, 12)  # smaller pages are made equal by larger blocks
 _PADDED_PAGES = (0, 24)  # ... or padded where they do not divide the largest
 _PADDED_STATES = (0, 26)  # ... states too
+_FALLBACK = (0, 27)  # MLA beside sliding layers with pages that cannot be made equal
 _STAGE_PAGES = (0, 17)  # layers of unequal pages count on their own pipeline stage only
 _PADDED_GROUPS = (((0, 18), 1.5), ((0, 12), 1.25))  # how much larger a kind may be for the smaller to be padded up
 
@@ -74,17 +75,16 @@ def _layout(model: Model, settings: Settings) -> Layout:
     if not kept:
         return Layout((), 0, 0)
     if version < _V1:
-        return _in_one_group([_in_full(layer, layer.spec.block) for layer in kept], model, settings, version)
+        whole = _merged(_in_full(layer, layer.spec.block) for layer in kept)
+        return _in_one_group(whole, model, settings, version)
     if not _grouped(kept, settings, version):
         kept = _promoted(kept)
-    if _alike(kept):
-        return _in_one_group(kept, model, settings, version)
-    return _in_groups(_merged(_evened(kept, version)), model, settings, version)
+    kept = kept if _alike(kept) else _evened(kept, version)
+    return (_in_one_group if _alike(kept) else _in_groups)(_merged(kept), model, settings, version)
 
 
 def _in_one_group(kept: list[Kept], model: Model, settings: Settings, version: tuple[int, ...]) -> Layout:
     """One block table for all; pages may differ (UniformTypeKVCacheSpecs)."""
-    kept = _merged(kept)
     kinds = tuple(Kind(layer.spec, layer.count, int(i == 0)) for i, layer in enumerate(kept))
     stages = settings.pipeline_parallel
     if stages == 1 or (len(kept) > 1 and _V1 <= version < _STAGE_PAGES):
@@ -163,8 +163,13 @@ def _alike(kept: list[Kept]) -> bool:
 
 
 def _evened(kept: list[Kept], version: tuple[int, ...]) -> list[Kept]:
-    """Pages made equal (unify_kv_cache_spec_page_size)."""
+    """Pages made equal (unify_kv_cache_spec_page_size); where MLA's would need padding, sliding layers are kept in full
+    instead (_try_get_full_allocation_fallback_groups).
+    """
     largest = max(layer.spec.page for layer in kept)
+    latent = any(layer.spec.kind == "mla" and largest % layer.spec.page for layer in kept)
+    if latent and version >= _FALLBACK and {layer.spec.kind for layer in kept} <= FULL | {"sliding"}:
+        return _promoted(kept)
     return [replace(layer, spec=_as_large(layer.spec, largest, version)) for layer in kept]
 
 
