@@ -24,7 +24,7 @@ def _option(*names: str, metavar: str, text: str) -> Any:
 
 
 ProfileName = Annotated[
-    str | None, typer.Argument(metavar="[PROFILE]", help="A profile, instead of the flags below.", show_default=False)
+    str | None, typer.Argument(metavar="PROFILE", help="A profile, instead of the flags below.", show_default=False)
 ]
 Model = Annotated[str | None, _option("--model", metavar="NAME", text="Catalogue name, model folder, GGUF file.")]
 Accelerator = Annotated[str | None, _option("--accelerator", metavar="NAME", text="Such as h200-sxm.")]
@@ -86,7 +86,8 @@ def command(
     """Say what fits into a deployment's memory, and what to change.
 
     \b
-    audit fit --model llama-3.3-70b --accelerator h200-sxm --count 4 --tp 4 --concurrency 64 --prompt 4000 --output 500
+    audit fit --model llama-3.1-70b --accelerator h200-sxm --count 4 --tp 4 --concurrency 64 \\
+              --prompt 3000:8000:16000 --output 500
     audit fit prod.yaml --json
     audit fit --batch questions.jsonl > answers.jsonl
 

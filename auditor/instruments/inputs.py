@@ -219,10 +219,11 @@ def _model(name: str, base: Path) -> Geometry | UsageError:
 
 @lru_cache(maxsize=1024)
 def _inline(config: str, label: str) -> Geometry:
+    name = label or "model_config_inline"
     try:
-        return hf.geometry(json.loads(config), label or "model_config_inline", source="model_config_inline")
+        return hf.geometry(json.loads(config), name, source="model_config_inline")
     except UsageError as error:
-        raise UsageError(f"model_config_inline: {error}") from None
+        raise UsageError(f"model_config_inline: {str(error).removeprefix(f'{name}: ')}") from None
 
 
 def _weights_source(values: Mapping[str, Any], geometry: Geometry) -> str:

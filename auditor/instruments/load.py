@@ -1,0 +1,94 @@
+"""A speed question: a deployment that is resolved, and the load at which its speed is asked."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from auditor.catalog import accelerators
+from auditor.errors import UsageError
+from auditor.instruments.ages import aged
+from auditor.instruments.inputs import Inputs, inputs
+from auditor.loading.problems import one_line
+from auditor.theory.device import Device
+from auditor.theory.kv.geometry import Geometry
+from auditor.theory.settings import Settings
+
+__all__ = ["LOAD_KEYS", "Load", "Theory", "asked", "provisional", "theory"]
+
+LOAD_KEYS = ("prompt_tokens", "batch", "context_tokens", "output_tokens")
+Theory = tuple[Geometry, Settings, Device]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """`batch` sequences at once, each of `prompt` tokens to read and `output` to write; None: not told.
+
+    `context` is what a sequence holds on average while it decodes.
+    """
+
+    batch: float = 1.0
+    prompt: float | None = None
+    output: float | None = None
+    context: float | None = None
+
+    @property
+    def held(self) -> float | None:
+        """Tokens that a sequence holds while it decodes: as told, or its prompt and half of its output."""
+        if self.context is not None:
+            return self.context
+        return None if self.prompt is None else self.prompt + (self.output or 0.0) / 2
+
+    @property
+    def ratio(self) -> float:
+        """Prompt tokens for each output token; 0 where one of them is not told."""
+        return self.prompt / self.output if self.prompt and self.output else 0.0
+
+
+def asked(row: Mapping[str, Any], also: tuple[str, ...] = (), base: Path | None = None) -> tuple[Inputs, Load]:
+    """A row's deployment and load. Raises UsageError with the key and what to do.
+
+    Speed does not depend on how much memory a part has, so its name may leave that open.
+    """
+    written = row.get("accelerator")
+    if isinstance(written, str):
+        row = {**row, "accelerator": _of_any_memory(written)}
+    found = inputs(row, base, (*LOAD_KEYS, *also))
+    engine = " ".join(str(row[key]) for key in ("engine", "engine_version") if row.get(key))
+    found = replace(found, settings=aged(found.settings, engine))
+    prompt, batch, context, output = (_tokens(key, row.get(key)) for key in LOAD_KEYS)
+    return found, Load(batch=batch or 1.0, prompt=prompt or None, output=output or None, context=context)
+
+
+def _of_any_memory(written: str) -> str:
+    """The key of a part that is named but for its memory; anything else as it is written."""
+    try:
+        return accelerators.find(written, any_memory=True).key
+    except UsageError:
+        return written
+
+
+def _tokens(key: str, value: Any) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        raise UsageError(f"{key}: {one_line(repr(value))[:60]}, a number of 0 or more is needed")
+    return float(value)
+
+
+def theory(found: Inputs) -> Theory:
+    """What predictions take. Raises UsageError where the device's speed or the model's size is not known."""
+    device = found.device
+    if device is None:
+        raise UsageError(found.no_device.removesuffix("; or give gpu_memory_gib"))
+    if not device.bandwidth:
+        raise UsageError(f"accelerator: no speed is known of {device.name}; audit catalog accelerators lists those known")
+    if not found.geometry.parameters or not found.geometry.active_parameters:
+        raise UsageError("model: its layers alone do not tell its speed; give model, model_config or its inline form")
+    return found.geometry, found.settings, device
+
+
+def provisional(device: Device, *figures: str) -> tuple[str, ...]:
+    """Those of the figures that are recalled or in dispute, so that what rests on them is provisional."""
+    return tuple(figure for figure in figures if device.certainty(figure) == "C")
