@@ -104,6 +104,7 @@ def _memory(fit: Fit) -> dict[str, Any] | None:
             for held in parts.classes
         ],
         "free": _number(parts.free, "bytes", "computed"),
+        "beyond_budget": _number(parts.beyond, "bytes", "computed"),
         "idle": _number(parts.idle, "bytes", "computed"),
     }
 

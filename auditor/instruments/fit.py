@@ -98,7 +98,8 @@ def fit(found: Inputs, question: Question) -> Fit:
     if device is None and not settings.pins_pool:
         raise UsageError(found.no_device)
     try:
-        memory = memory_of(found) if device is not None and weights_of(found) is not None else None
+        weighed = device is not None and (weights_of(found) is not None or not settings.pins_pool)
+        memory = memory_of(found) if weighed else None
         pool = pool_range(geometry, settings, device)
     except ValueError as error:
         raise UsageError(str(error)) from None

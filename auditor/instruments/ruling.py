@@ -6,6 +6,7 @@ from typing import Literal
 
 from auditor.instruments.fit import Fit
 from auditor.theory import answers
+from auditor.theory.carrying import free_for_cache
 from auditor.theory.levers import name, spell
 from auditor.theory.statistics import Interval
 from auditor.units import count, plain
@@ -43,11 +44,14 @@ def _memory(fit: Fit) -> Ruling | None:
     found, pool = fit.memory, fit.pool
     if found is None:
         return None
-    if fit.inputs.settings.pins_pool and pool.kv.bytes > found.pool_low:
-        parts = f"{_gib(pool.kv.bytes)} of KV cache and {_gib(found.weights)} of weights"
-        over = pool.kv.bytes > found.pool_high
-        less = f"leave less than the engine's own {_gib(found.overhead)} of {_gib(found.budget)} a device"
-        return Ruling("does not fit" if over else "may fit", f"{parts} {less}")
+    room = free_for_cache(found)
+    if fit.inputs.settings.pins_pool and pool.kv.bytes > room.low:
+        parts = f"{_gib(pool.kv.bytes)} of KV cache, {_gib(found.weights)} of weights and {_gib(found.overhead)}"
+        over = pool.kv.bytes > room.high
+        return Ruling(
+            "does not fit" if over else "may fit",
+            f"{parts} for the engine {'exceed' if over else 'nearly fill'} the {_gib(found.usable)} of a device",
+        )
     if pool.kv.tokens > 0 and found.pool > 0:
         return None
     parts = (

@@ -93,7 +93,7 @@ def _memory(fit: Fit) -> Iterable[str]:
     yield f"one device, {_gib(usable)} usable"
     if line:
         yield line
-    for part in parts:
+    for part in (part for part in parts if part.size > 0):
         share = f"{100 * part.size / usable:.0f} %"
         yield f"  {part.symbol} {clip(part.name, 24):<24}{_gib(part.size):>12}{share:>7}  {part.note}"
 
@@ -117,6 +117,7 @@ def _parts(fit: Fit) -> list[Part]:
         Part("+", "overhead", split.overhead, f"{_gib(found.overhead_low)} to {_gib(found.overhead_high)}"),
         *classes,
         Part(*((".", "free") if split.free >= 0 else ("!", "missing")), abs(split.free), free),
+        Part("x", "outside the budget", split.beyond, "graphs and buffers"),
         Part("-", "not used", split.idle, _fraction(fit)),
     ]
 

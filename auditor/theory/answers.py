@@ -178,16 +178,17 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """The memory of one device, in bytes. The parts add up to `usable`, unless the requests need more than the pool.
+    """The memory of one device, in bytes. The parts add up to `usable`, unless weights or requests need more.
 
-    `idle` is what the engine may not take (1 - utilisation); `classes` what requests hold; `free` the pool's rest,
-    below 0 where they do not fit.
+    `beyond` is what the engine takes outside its budget; `idle` what it leaves (1 - utilisation, or beside a pinned
+    pool); `classes` what requests hold; `free` the pool's rest, below 0 where they do not fit.
     """
 
     usable: float
-    idle: float
     weights: float
     overhead: float
+    beyond: float
+    idle: float
     pool: float
     classes: tuple[Holding, ...]
 
@@ -198,11 +199,7 @@ class Split:
 
 
 def split(found: Memory, pool: float, classes: Iterable[Holding]) -> Split:
-    """Where the memory of one device goes, with a pool of so many bytes.
-
-    A pool that a flag pins smaller than what is left makes the rest idle.
-    """
-    left = found.budget - found.weights - found.overhead
-    spare = max(0.0, left - max(0.0, pool))
-    idle = found.usable - found.budget + spare
-    return Split(found.usable, idle, found.weights, found.overhead, max(0.0, pool), tuple(classes))
+    """Where the memory of one device goes, with a pool of so many bytes; what no part takes is idle."""
+    size = max(0.0, pool)
+    idle = max(0.0, found.usable - found.weights - found.overhead - found.beyond - size)
+    return Split(found.usable, found.weights, found.overhead, found.beyond, idle, size, tuple(classes))

@@ -8,10 +8,11 @@ from auditor.theory.device import Device
 from auditor.theory.judging import fits
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.kv.pool import KvPool, capacity, kv_pool
-from auditor.theory.memory import memory
+from auditor.theory.memory import Memory, memory
 from auditor.theory.settings import Settings
+from auditor.theory.statistics import Interval
 
-__all__ = ["Mix", "PoolRange", "at_once", "carried", "computed_pool", "known_pool", "pool_range"]
+__all__ = ["Mix", "PoolRange", "at_once", "carried", "computed_pool", "free_for_cache", "known_pool", "pool_range"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +50,20 @@ def pool_range(geometry: Geometry, settings: Settings, device: Device | None) ->
 
     Raises ValueError where the engine's rule lacks an input, or refuses these settings, in words.
     """
-    if settings.pins_pool or device is None:
+    capped = settings.engine == "sglang" and settings.kv_pool_bytes is None  # its --max-total-tokens only caps
+    if device is None or (settings.pins_pool and not capped):
         fixed = kv_pool(geometry, settings, None)
         return PoolRange(fixed, fixed, fixed, True)
     found = memory(geometry, settings, device)
     kv = kv_pool(geometry, settings, max(0.0, found.pool))
     low, high = (_bound(geometry, settings, kv, size) for size in (found.pool_low, found.pool_high))
-    return PoolRange(kv, low, high, False)
+    return PoolRange(kv, low, high, exact=settings.pins_pool and low.tokens == high.tokens)
+
+
+def free_for_cache(found: Memory) -> Interval:
+    """Bytes of a device that a pool pinned by a flag may take: all that is usable beside weights and overhead."""
+    left = found.usable - found.weights
+    return Interval(left - found.overhead_high, left - found.overhead, left - found.overhead_low)
 
 
 def _bound(geometry: Geometry, settings: Settings, kv: KvPool, size: float) -> KvPool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from auditor.theory.alternatives import Alternative, alternatives, further
 from auditor.theory.answers import longest_alone, starts
-from auditor.theory.carrying import Mix, computed_pool
+from auditor.theory.carrying import Mix, computed_pool, free_for_cache
 from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.memory import memory
@@ -47,7 +47,8 @@ def measure(geometry: Geometry, settings: Settings, device: Device | None, mix: 
         if pool is None:
             return None
         kv = pool.kv
-        fits = not pool.exact or device is None or kv.bytes <= memory(geometry, settings, device).pool_high
+        known = pool.exact and device is not None and (settings.weight_bytes is not None or geometry.parameters > 0)
+        fits = not known or device is None or kv.bytes <= free_for_cache(memory(geometry, settings, device)).high
         return Change(
             devices=settings.devices,
             weights=per_device_bytes(geometry, settings),

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from auditor.theory.alternatives import alternatives
-from auditor.theory.carrying import Mix, computed_pool
+from auditor.theory.carrying import Mix, computed_pool, free_for_cache
 from auditor.theory.device import Device
 from auditor.theory.judging import largest
 from auditor.theory.kv.cells import KvPool
@@ -69,7 +69,9 @@ def pinned(
         return None
     ours = computed_pool(geometry, settings, device)
     size = ours.kv.bytes * need.tokens / ours.kv.tokens if ours is not None and ours.kv.tokens else None
-    room = memory(geometry, settings, device).pool_high if geometry is not None and device is not None else None
+    room = (
+        free_for_cache(memory(geometry, settings, device)).high if geometry is not None and device is not None else None
+    )
     if room is not None and size is not None and size > room:
         return None
     sure = room is not None and size is not None

@@ -1,0 +1,177 @@
+"""`audit fit` on the command line: questions by flags, profiles, batches, exit codes."""
+
+import io
+import json
+import sys
+import time
+
+import pytest
+from model_shapes import LLAMA_8B
+
+from auditor.__main__ import main
+from auditor.instruments.batch import answered
+
+QUESTION = [
+    "--model",
+    "llama-3.1-8b",
+    "--accelerator",
+    "h100-sxm",
+    "--engine-version",
+    "0.18.0",
+    "--max-model-len",
+    "16k",
+]
+LOAD = ["--prompt", "3000:6000", "--output", "300"]
+ROW = {"id": "a", "engine": "vllm", "model_config_inline": LLAMA_8B, "kv_pool_gib": 10, "max_model_len": 8192}
+
+
+@pytest.fixture
+def fit(monkeypatch, capsys):
+    """Run `audit fit` in this process; gives (exit code, stdout, stderr)."""
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["audit", "fit", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        shown = capsys.readouterr()
+        return stop.value.code or 0, shown.out, shown.err
+
+    return call
+
+
+@pytest.mark.parametrize(("flight", "code", "word"), [(32, 0, "FITS"), (5000, 1, "DOES NOT FIT")])
+def test_the_exit_code_is_the_verdict(fit, flight, code, word):
+    found, out, err = fit(*QUESTION, *LOAD, "--concurrency", flight)
+    assert (found, err) == (code, "")
+    assert out.startswith(f"{word}: it holds ")
+
+
+def test_json_says_the_same(fit):
+    code, out, _ = fit(*QUESTION, *LOAD, "--concurrency", 32, "--json")
+    shown = json.loads(out)
+    assert (code, shown["verdict"]["status"], shown["verdict"]["exit_code"]) == (0, "fits", 0)
+    assert shown["settings"]["max_model_len"] == {"value": 16000, "from": "declared"}
+
+
+def test_the_target_is_shared_by_replicas(fit):
+    _, out, _ = fit(*QUESTION, *LOAD, "--concurrency", 100, "--replicas", 3, "--json")
+    shown = json.loads(out)
+    assert (shown["target_per_replica"], shown["replicas"]) == (34, 3)
+
+
+def test_both_spellings_of_the_memory_fraction_mean_it(fit):
+    for flag in ("--gpu-memory-utilization", "--mem-fraction-static"):
+        shown = json.loads(fit(*QUESTION, flag, 0.5, "--json")[1])
+        assert shown["settings"]["memory_fraction"] == {"value": 0.5, "from": "declared"}
+
+
+def test_a_launch_line_stands_for_flags(fit):
+    line = "vllm serve llama-3.1-8b --max-model-len 8192 --max-num-seqs 7"
+    code, out, _ = fit("--launch", line, "--accelerator", "h100", "--concurrency", 8, *LOAD)
+    assert code == 1
+    assert "--max-num-seqs lets only 7 run at once" in out
+
+
+def test_a_profile_is_judged_class_by_class(fit):
+    code, out, _ = fit("embedded", "--json")
+    shown = json.loads(out)
+    assert code == 0
+    assert {count["class"] for count in shown["requests"]} == {"chat", "summary", "mix"}
+    assert shown["target_per_replica"] == 64
+
+
+def test_a_profile_without_traffic_or_model_says_so(fit, tmp_path):
+    (tmp_path / "p.yaml").write_text("version: 1\nname: x\nendpoint: {url: 'http://127.0.0.1:1/v1'}\n")
+    code, _, err = fit(tmp_path / "p.yaml")
+    assert code == 2
+    assert "no model is declared (deployment.model)" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "model: none is given"),
+        (["--model", "llama-3.1-8b"], "accelerator: none is named"),
+        (["--model", "llama-3.1-8b", "--accelerator", "h1000"], "accelerator: unknown accelerator 'h1000'"),
+        ([*QUESTION, "--prompt", "100"], "--prompt and --output: give both"),
+        ([*QUESTION, *LOAD, "--shared-prefix", "x"], "--shared-prefix x: a number of tokens"),
+        ([*QUESTION, "--shared-prefix", "10"], "--shared-prefix: is a part of --prompt"),
+        ([*QUESTION, "--concurrency", "0"], "--concurrency: at least 1"),
+        ([*QUESTION, "--gpu-memory-utilization", "90"], "memory_fraction: 90.0, a fraction"),
+        (["embedded", "--tp", "2"], "PROFILE says it all: leave out --tensor-parallel"),
+        (["embedded", "--batch", "x"], "PROFILE says it all: leave out --batch"),
+        (["--batch", "/nowhere.jsonl"], "--batch /nowhere.jsonl: cannot be read (No such file or directory)"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exits_2(fit, arguments, told):
+    code, out, err = fit(*arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"audit: {told}")
+    assert len(err.splitlines()) == 1
+
+
+# --------------------------------------------------------------------------------------------------------------- batch
+
+
+@pytest.fixture
+def batch(fit, tmp_path):
+    """The answers to a file of these lines."""
+
+    def call(*lines):
+        file = tmp_path / "rows.jsonl"
+        file.write_text("\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines))
+        code, out, err = fit("--batch", file)
+        assert (code, err) == (0, "")
+        return [json.loads(line) for line in out.splitlines()]
+
+    return call
+
+
+def test_a_batch_answers_each_line_with_what_engines_log(batch):
+    """10 GiB / (16 x 128 KiB) = 5,120 blocks; a request of 8,192 tokens takes 512."""
+    (found,) = batch(ROW)
+    assert found.pop("weights_gib") == pytest.approx(14.96, abs=0.1)  # 8.03e9 parameters of two bytes
+    assert found == {"id": "a", "kv_pool_gib": 10, "num_blocks": 5120, "kv_tokens": 81_920, "max_concurrency": 10}
+
+
+def test_without_a_pool_it_has_a_band(batch):
+    row = {key: value for key, value in ROW.items() if key != "kv_pool_gib"} | {"accelerator": "H100-80G"}
+    (found,) = batch(row)
+    assert found["kv_pool_gib_low"] < found["kv_pool_gib"] < found["kv_pool_gib_high"]
+
+
+def test_an_error_is_an_answer_and_stops_no_other(batch):
+    wrong = {**ROW, "id": "b", "tensor_parallel": 0}
+    nameless = {key: value for key, value in ROW.items() if key != "id"}
+    found = batch("{", "", "[1]", wrong, nameless, {**ROW, "id": 7})
+    assert [(row["id"], "error" in row) for row in found] == [(1, True), (3, True), ("b", True), (5, False), (7, False)]
+    assert found[2]["error"] == "tensor_parallel: 0, a whole number of 1 or more is needed"
+    assert set(found[2]) == {"id", "error"}
+
+
+def test_weights_are_told_where_the_pool_cannot_be(batch):
+    row = {key: value for key, value in ROW.items() if key != "kv_pool_gib"} | {"accelerator": "no-such"}
+    (found,) = batch(row)
+    assert set(found) == {"id", "weights_gib", "error"}
+    assert str(found["error"]).endswith("or give gpu_memory_gib")
+
+
+def test_a_batch_may_come_from_stdin(fit, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(ROW) + "\n"))
+    code, out, _ = fit("--batch", "-")
+    assert (code, json.loads(out)["num_blocks"]) == (0, 5120)
+
+
+def test_a_file_that_is_no_text_is_answered_line_by_line(fit, tmp_path):
+    (tmp_path / "rows.jsonl").write_bytes(b'\xff\xfe{"id": 1}\n')
+    code, out, _ = fit("--batch", tmp_path / "rows.jsonl")
+    assert (code, json.loads(out)["id"]) == (0, 1)
+
+
+def test_a_thousand_rows_take_no_more_than_a_second_of_cpu():
+    from auditor.instruments.brief import brief
+
+    lines = [json.dumps({**ROW, "id": i, "kv_pool_gib": 1 + i / 1000, "max_num_seqs": 1 + i}) for i in range(1000)]
+    begin = time.process_time()
+    assert sum(1 for _ in answered(lines, brief)) == 1000
+    assert time.process_time() - begin < 1
