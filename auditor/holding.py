@@ -5,11 +5,12 @@ from collections.abc import Iterator, Sequence
 from auditor.evidence import Evidence, Number, Provenance, Status
 from auditor.profile import TrafficClass
 from auditor.theory import shape
+from auditor.theory.agreement import Told
 from auditor.theory.carrying import Mix, PoolRange
 from auditor.theory.kv.cells import KvPool
 from auditor.theory.room import ways
 
-__all__ = ["batch_limits", "carried", "carries", "mix", "mixed", "surely_roomy", "ways_to_carry"]
+__all__ = ["batch_limits", "carried", "carries", "mix", "mixed", "surely_roomy", "told", "ways_to_carry"]
 
 SHARE_PREFIXES = ("vllm", "sglang")  # engines that keep a shared prefix once
 
@@ -73,6 +74,40 @@ def ways_to_carry(evidence: Evidence, kv: KvPool, target: int) -> Iterator[str]:
     """Levers for capacity, with the figure that they would give."""
     theory = evidence.geometry, evidence.settings, evidence.device
     return ways(*theory, kv, mix(evidence, 0.95), target, evidence.target or target, evidence.flags)
+
+
+def told(evidence: Evidence) -> Told | None:
+    """What the engine tells of its pool; None where it tells nothing that does not follow from its other answers.
+
+    A token count that is blocks x block size is none of the engine's own: of several kinds of layers it says nothing.
+    """
+    served, settings = evidence.served, evidence.settings
+    if served is None:
+        return None
+    if evidence.engine == "llamacpp":
+        cells = _cells(evidence)
+        return Told(tokens=cells) if cells else None
+    counted = served.kv_blocks is not None and "x block_size" in served.sources.get("kv_tokens", "")
+    if not served.kv_blocks and not served.kv_tokens:
+        return None
+    return Told(
+        tokens=None if counted else served.kv_tokens,
+        blocks=served.kv_blocks,
+        block_size=served.block_size,
+        bytes=served.kv_pool_bytes if evidence.engine == "sglang" else None,
+        requests=served.kv_max_concurrency,
+        length=served.max_model_len or (settings.max_model_len if settings else None),
+    )
+
+
+def _cells(evidence: Evidence) -> int | None:
+    """llama.cpp's cells by the slots and the context that it tells; None where the settings rest on the same answer."""
+    served, settings = evidence.served, evidence.settings
+    if served is None or settings is None or not served.max_model_len or not served.max_num_seqs:
+        return None
+    if evidence.setting_sources.get("max_model_len", "served").startswith("served"):
+        return None
+    return served.max_model_len * (1 if settings.kv_unified else served.max_num_seqs)
 
 
 def surely_roomy(evidence: Evidence) -> bool:

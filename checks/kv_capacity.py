@@ -25,19 +25,17 @@ from dataclasses import replace
 from typing import Any
 
 from auditor import holding
-from auditor.evidence import Check, Conflict, Evidence, Finding, Number, Rule, Status
+from auditor.evidence import Check, Evidence, Finding, Number, Rule, Status
 from auditor.measurement import Measurement
 from auditor.theory import judging, queueing
 from auditor.theory.alternatives import alternatives
-from auditor.theory.carrying import computed_pool
-from auditor.theory.kv.cells import attention_parallel
 from auditor.theory.memory import memory
 from auditor.units import count, percent, quantity
+from checks import kv_declared
 
 __all__ = ["CHECK"]
 
 GIB = 2**30
-AGREES = 0.02  # computed and served pool
 NEAR_FULL = 0.95
 PREEMPTED = 0.01  # of the requests
 LASTS = 0.1  # of the load, on end
@@ -305,69 +303,6 @@ def k307_jitter(evidence: Evidence) -> Iterable[Finding]:
             yield CHECK.finding("K307", "pass", f"{why}, but the cache was not short: see H207.", **rest)
 
 
-# ---------------------------------------------------------------------------------------------------- what is declared
-
-
-def k308_pools(evidence: Evidence) -> Iterable[Finding]:
-    served, found = evidence.served_pool, computed_pool(evidence.geometry, evidence.settings, evidence.device)
-    if served is None or found is None:
-        yield CHECK.skip("K308", "both pools: served by the engine, and computed from model, hardware and settings")
-        return
-    told, ours = served.kv.tokens, found.kv.tokens
-    off = ours / told - 1
-    inside = found.low.tokens <= told <= found.high.tokens
-    ruled = Number(name="KV pool", value=ours, unit="tokens", provenance="computed", note=found.kv.rule)
-    rest: dict[str, Any] = {"measured": Number.of("KV pool", told, "tokens", "served"), "required": ruled}
-    rest["where"] = evidence.where("deployment")
-    why = f"Computed {ours} tokens, served {told} ({'-' if off < 0 else '+'}{percent(abs(off))})"
-    if abs(off) <= AGREES:
-        yield CHECK.finding("K308", "pass", f"{why}: they agree.", **rest)
-        return
-    why += ", within what engines differ in memory overhead." if inside and not found.exact else "."
-    fields = [evidence.flag(f) for f in ("gpu_memory_utilization", "kv_cache_dtype", "quantization") if evidence.has(f)]
-    fix = (f"compare {', '.join((*fields, 'the accelerator'))} with what the start-up log says",)
-    yield CHECK.finding("K308", "warn", why, severity="low" if inside else "medium", remedies=fix, **rest)
-
-
-def k309_heads(evidence: Evidence) -> Iterable[Finding]:
-    geometry, settings = evidence.geometry, evidence.settings
-    if geometry is None or settings is None:
-        yield CHECK.skip("K309", evidence.lacking or "the model's geometry")
-        return
-    heads, devices = min(1 if g.kind == "mla" else g.kv_heads for g in geometry.layers), attention_parallel(settings)
-    rest: dict[str, Any] = {"where": evidence.where("deployment.tensor_parallel"), "severity": "low"}
-    if devices <= heads:
-        share = f"{devices} devices share {count(heads, 'KV head')}" if devices > 1 else "One device holds all KV heads"
-        yield CHECK.finding("K309", "pass", f"{share}: none is stored twice.", **rest)
-        return
-    what = "one latent cache" if any(g.kind == "mla" for g in geometry.layers) else count(heads, "KV head")
-    why = f"{devices} devices for {what}: each is stored {devices // heads} times, and more devices add no room."
-    fix = evidence.levers("spend devices on data-parallel attention instead ({data_parallel})")
-    fix = (*fix, "spend devices on replicas instead")
-    yield CHECK.finding("K309", "warn", why, remedies=fix, **rest)
-
-
-def k310_served(evidence: Evidence) -> Iterable[Finding]:
-    if evidence.served is None:
-        return [CHECK.skip("K310", "what the endpoint serves")]
-    return _differences(evidence, "K310", [c for c in evidence.conflicts if c.with_served and c.on_capacity])
-
-
-def k311_launch(evidence: Evidence) -> Iterable[Finding]:
-    if evidence.profile.deployment.launch is None:
-        return [CHECK.skip("K311", "deployment.launch")]
-    return _differences(evidence, "K311", [c for c in evidence.conflicts if not c.with_served])
-
-
-def _differences(evidence: Evidence, rule: str, found: list[Conflict]) -> Iterator[Finding]:
-    fix = ("make both places say the same, then audit again",)
-    for c in found:
-        where = evidence.where(c.field)
-        yield CHECK.finding(rule, "warn", f"{c}.", subject=c.field, deciding=True, where=where, remedies=fix)
-    if not found:
-        yield CHECK.finding(rule, "pass", "Nothing is said twice and differently.", deciding=True)
-
-
 CHECK = Check(
     question="K",
     title="KV capacity",
@@ -380,9 +315,6 @@ CHECK = Check(
         Rule("K305", "Queueing and held-back admissions", k305_queue),
         Rule("K306", "KV usage", k306_usage),
         Rule("K307", "Jitter of the KV cache", k307_jitter),
-        Rule("K308", "Computed pool against the served one", k308_pools),
-        Rule("K309", "Tensor parallelism and KV heads", k309_heads),
-        Rule("K310", "KV settings as served", k310_served),
-        Rule("K311", "Launch flags against the profile", k311_launch),
+        *kv_declared.RULES,
     ),
 )

@@ -7,12 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from auditor.evidence import Conflict, Evidence, Finding
+from auditor.evidence import Evidence, Finding
 from auditor.measurement import Sample, Snapshot
-from auditor.profile import Deployment, Lengths, SharedPrefix, Slo, Traffic, TrafficClass
+from auditor.profile import Deployment, Lengths, SharedPrefix, Traffic, TrafficClass
 from auditor.testing import (
     H100,
-    LLAMA_8B,
     make_evidence,
     make_measurement,
     make_sample,
@@ -21,7 +20,6 @@ from auditor.testing import (
     run_check,
     with_slo,
 )
-from auditor.theory.kv.geometry import Layers
 from checks.kv_capacity import CHECK
 
 
@@ -249,14 +247,17 @@ def test_a_shared_prefix_is_kept_once_where_the_engine_caches_prefixes():
 
 
 def test_the_computed_pool_decides_only_outside_its_band():
-    """The H100 leaves about 57 GiB, 468,000 tokens: 234 requests of 2,000."""
+    """The H100 leaves 54 to 58 GiB, 440,000 to 475,000 tokens: about 230 requests of 2,000."""
     evidence = computed()
-    for target, status in ((200, "pass"), (400, "fail"), (234, "inconclusive")):
-        finding = p95(declared(evidence, traffic=fixed(target=target)))
-        assert finding.status == status, target
-        assert finding.measured is not None
-        assert finding.measured.provenance == "computed"
-        assert (finding.measured.low or 0) < (finding.measured.high or 0)
+    number = p95(declared(evidence, traffic=fixed(target=200))).measured
+    assert number is not None
+    assert number.low is not None
+    assert number.high is not None
+    assert number.provenance == "computed"
+    assert 220 < number.low < number.high < 238
+    middle = round((number.low + number.high) / 2)
+    for target, status in ((int(number.low), "pass"), (int(number.high) + 1, "fail"), (middle, "inconclusive")):
+        assert p95(declared(evidence, traffic=fixed(target=target))).status == status, target
 
 
 def test_a_served_pool_needs_no_model():
@@ -596,83 +597,3 @@ def test_waiting_on_a_full_cache_is_pressure_without_a_preemption():
     assert (m.held_back, m.kv_pressed) == (1.0, True)
     assert make_measurement(gauges={"waiting": 2.0, "kv_usage": 0.5}, counters={}).kv_pressed is False
     assert make_measurement(gauges={"waiting": 2.0}, counters={}).kv_pressed is None
-
-
-# ------------------------------------------------------------------------------------------------------------ declared
-
-
-def test_pools_that_agree_within_two_percent_pass():
-    """468,192 computed against 464,000: +0.9 %."""
-    finding = only("K308", make_evidence())
-    assert finding.status == "pass"
-    assert "+0.9 %" in finding.why
-
-
-def test_pools_that_differ_warn_with_both_derivations():
-    """936,384 tokens are what fp8 KV would give: the engine keeps 8-bit values, the profile says 16."""
-    finding = only("K308", replace(make_evidence(), served=make_served(kv_tokens=936_384, kv_blocks=58_524)))
-    assert (finding.status, finding.deciding) == ("warn", False)
-    assert "-50 %" in finding.why
-    assert finding.required is not None
-    assert finding.required.note
-    assert "--kv-cache-dtype" in finding.remedies[0]
-
-
-def test_a_difference_within_the_overhead_band_says_so():
-    """458,000 served: 1.2 GiB less than computed, where engines of this age differ by about as much."""
-    finding = only("K308", replace(make_evidence(), served=make_served(kv_tokens=458_000, kv_blocks=28_625)))
-    assert finding.status == "warn"
-    assert finding.severity == "low"
-    assert "memory overhead" in finding.why
-
-
-def test_pools_need_both_sides():
-    assert only("K308", replace(make_evidence(), geometry=None)).status == "skip"
-
-
-@pytest.mark.parametrize(("tensor", "status"), [(8, "pass"), (16, "warn")])
-def test_more_devices_than_kv_heads_store_them_twice(tensor, status):
-    evidence = replace(make_evidence(), settings=make_settings(tensor_parallel=tensor, devices=tensor))
-    finding = only("K309", evidence)
-    assert finding.status == status
-    assert only("K309", make_evidence()).why == "One device holds all KV heads: none is stored twice."
-    if status == "warn":
-        assert "stored 2 times" in finding.why
-
-
-def test_latent_caches_are_stored_on_every_device():
-    latent = Layers(kind="mla", count=61, kv_heads=1, qk_head_dim=192, v_head_dim=128, latent_dim=576)
-    evidence = replace(
-        make_evidence(),
-        geometry=replace(LLAMA_8B, layers=(latent,)),
-        settings=make_settings(tensor_parallel=8, devices=8),
-    )
-    assert "8 devices for one latent cache" in only("K309", evidence).why
-    assert only("K309", replace(evidence, geometry=None)).status == "skip"
-
-
-SERVED = Conflict("deployment.max_model_len", "32768", "profile.yaml:9:3", "4096", "served /v1/models")
-LAUNCH = Conflict("deployment.max_num_seqs", "256", "profile.yaml:9:3", "64", "launch --max-num-seqs")
-OTHER = Conflict("deployment.tensor_parallel", "2", "profile.yaml:9:3", "1", "served /get_server_info")
-
-
-def test_settings_served_otherwise_name_both_places():
-    finding = only("K310", replace(make_evidence(), conflicts=(SERVED, LAUNCH, OTHER)))
-    assert (finding.status, finding.deciding, finding.subject) == ("warn", True, "deployment.max_model_len")
-    assert "profile.yaml:9:3" in finding.why
-    assert "served /v1/models" in finding.why
-
-
-def test_launch_flags_that_contradict_the_profile_name_both_places():
-    launched = Deployment(launch="vllm serve m --max-num-seqs 64")
-    evidence = declared(replace(make_evidence(), conflicts=(SERVED, LAUNCH)), deployment=launched)
-    finding = only("K311", evidence)
-    assert (finding.status, finding.subject) == ("warn", "deployment.max_num_seqs")
-    assert "launch --max-num-seqs" in finding.why
-    assert only("K311", declared(make_evidence(), deployment=launched)).status == "pass"
-
-
-def test_conflicts_need_two_sides():
-    assert only("K310", make_evidence()).status == "pass"
-    assert only("K310", replace(make_evidence(), served=None)).status == "skip"
-    assert only("K311", declared(make_evidence(), slo=Slo())).status == "skip"
