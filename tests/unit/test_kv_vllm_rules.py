@@ -10,19 +10,16 @@ from kv_shapes import (
     GIB,
     GPT_OSS_20B,
     MAVERICK,
-    NEMOTRON_3_NANO,
-    QWEN3_CODER_NEXT,
     QWEN35_27B,
     attention,
     latent,
-    mamba2,
     model,
 )
 
 from auditor.theory.kv import vllm
-from auditor.theory.kv.geometry import Geometry, Indexer, Recurrent
-from auditor.theory.kv.pool import capacity, kv_pool
-from auditor.theory.kv.vllm_groups import Layout, layout
+from auditor.theory.kv.geometry import Geometry, Indexer
+from auditor.theory.kv.pool import kv_pool
+from auditor.theory.kv.vllm_groups import layout
 from auditor.theory.kv.vllm_release import NEWEST, release
 from auditor.theory.settings import Settings
 
@@ -36,10 +33,6 @@ def on(version: str | None = "0.18.0", **changes: Any) -> Settings:
         "max_num_batched_tokens": 2048,
     }
     return Settings(**{**facts, **changes})
-
-
-def cut(geometry: Geometry, settings: Settings) -> Layout:
-    return layout(geometry, settings)
 
 
 def need(geometry: Geometry, length: int, settings: Settings) -> int:
@@ -84,17 +77,17 @@ def test_releases_are_read_as_people_write_them(text, numbers):
 )
 def test_groups_are_as_large_as_the_smallest_kind_or_padded_up(version, full, sliding, size, groups):
     layers = model(attention(full, 8, 64), attention(sliding, 8, 64, 128))
-    found = cut(layers, on(version))
+    found = layout(layers, on(version))
     assert (found.group_size, tuple(kind.groups for kind in found.kinds)) == (size, groups)
     assert found.block_bytes == size * 16 * 8 * 128 * 2
 
 
 def test_before_groups_sliding_layers_were_kept_in_full():
     for version in ("0.6.6", "0.8.5"):
-        found = cut(GPT_OSS_20B, on(version))
+        found = layout(GPT_OSS_20B, on(version))
         assert (found.tables, found.block_bytes) == (1, 24 * 16 * 2048)
         assert need(GPT_OSS_20B, 8192, on(version)) == 512
-    assert cut(GPT_OSS_20B, on("0.9.2")).tables == 2
+    assert layout(GPT_OSS_20B, on("0.9.2")).tables == 2
 
 
 def test_a_model_of_sliding_layers_alone_slides_since_v1():
@@ -105,7 +98,7 @@ def test_a_model_of_sliding_layers_alone_slides_since_v1():
 
 
 def test_without_the_hybrid_manager_all_layers_are_kept_in_full():
-    found = cut(GEMMA_4_31B, on(hybrid_kv_manager=False))
+    found = layout(GEMMA_4_31B, on(hybrid_kv_manager=False))
     assert found.tables == 1
     assert found.block_bytes == 16 * (50 * 16_384 + 10 * 8192)
     assert need(GEMMA_4_31B, 8192, on(hybrid_kv_manager=False)) == 512
@@ -120,7 +113,7 @@ def test_states_need_the_hybrid_manager():
     ("version", "drafted", "tables"), [("0.13.0", 0, 1), ("0.14.0", 0, 4), ("0.14.0", 3, 1), ("0.32.0", 0, 4)]
 )
 def test_chunked_layers_get_groups_since_0_14_and_never_with_drafts(version, drafted, tables):
-    assert cut(MAVERICK, on(version, speculative_tokens=drafted)).tables == tables
+    assert layout(MAVERICK, on(version, speculative_tokens=drafted)).tables == tables
 
 
 def test_a_chunked_layer_holds_a_chunk_and_the_steps_in_flight():
@@ -152,21 +145,21 @@ def test_sliding_layers_hold_what_is_in_flight(version, changes, steps):
 
 def test_unequal_pages_are_evened_by_larger_blocks():
     """Gemma 4: full layers have half the bytes a token, so they take blocks of twice the tokens."""
-    found = cut(GEMMA_4_31B, on())
+    found = layout(GEMMA_4_31B, on())
     assert [(kind.spec.kind, kind.spec.block, kind.groups) for kind in found.kinds] == [
         ("sliding", 16, 5),
         ("full", 32, 1),
     ]
     assert (found.block, found.block_bytes) == (32, 10 * 16 * 16_384)
     with pytest.raises(ValueError, match="pages of 131,072 and 262,144 bytes"):
-        cut(GEMMA_4_31B, on("0.11.2"))
+        layout(GEMMA_4_31B, on("0.11.2"))
 
 
 def test_pages_that_do_not_divide_are_padded_since_0_24():
     layers = model(attention(4, 3, 64), attention(8, 4, 64, 512))
     with pytest.raises(ValueError, match="neither scaled nor padded"):
-        cut(layers, on("0.23.0"))
-    found = cut(layers, on("0.24.0"))
+        layout(layers, on("0.23.0"))
+    found = layout(layers, on("0.24.0"))
     assert [(kind.spec.block, kind.spec.page) for kind in found.kinds] == [(16, 16 * 4 * 256), (16, 16 * 4 * 256)]
 
 
@@ -174,15 +167,16 @@ def test_mla_pages_are_never_padded():
     """Sliding layers of 5 x 256 bytes a token beside latents of 1,152: since 0.27 they are kept in full instead."""
     layers = model(latent(4), attention(8, 5, 64, 512))
     with pytest.raises(ValueError, match="mla layers"):
-        cut(layers, on("0.26.0"))
-    found = cut(layers, on("0.27.0"))
+        layout(layers, on("0.26.0"))
+    found = layout(layers, on("0.27.0"))
     assert (found.tables, found.block_bytes) == (1, 16 * (4 * 1152 + 8 * 1280))
 
 
 def test_sliding_layers_chose_their_own_block_for_some_releases():
     """With --block-size 64 Gemma's full pages are 64 x 8,192 bytes, twice those of 16 sliding tokens."""
     blocks = {
-        v: [k.spec.block for k in cut(GEMMA_4_31B, on(v, block_size=64)).kinds] for v in ("0.25.1", "0.26.0", "0.30.0")
+        v: [k.spec.block for k in layout(GEMMA_4_31B, on(v, block_size=64)).kinds]
+        for v in ("0.25.1", "0.26.0", "0.30.0")
     }
     assert blocks == {"0.25.1": [64, 128], "0.26.0": [32, 64], "0.30.0": [64, 128]}
 
@@ -190,13 +184,13 @@ def test_sliding_layers_chose_their_own_block_for_some_releases():
 def test_values_narrower_than_keys_were_padded_before_0_20():
     """MiMo-V2-Flash: keys of 192, values of 128; 4 heads on full layers, 8 on sliding ones."""
     mimo = model(attention(9, 4, 192, v_head_dim=128), attention(39, 8, 192, 128, v_head_dim=128))
-    assert cut(mimo, on("0.19.1")).block_bytes == 9 * 16 * 8 * 384 * 2
-    assert cut(mimo, on("0.20.0")).block_bytes == 9 * 16 * 8 * 320 * 2
+    assert layout(mimo, on("0.19.1")).block_bytes == 9 * 16 * 8 * 384 * 2
+    assert layout(mimo, on("0.20.0")).block_bytes == 9 * 16 * 8 * 320 * 2
 
 
 def test_layers_that_differ_in_size_alone_share_a_table():
     layers = model(attention(10, 8, 128), attention(6, 2, 128))
-    found = cut(layers, on())
+    found = layout(layers, on())
     assert (found.tables, found.block_bytes) == (1, 16 * 512 * (10 * 8 + 6 * 2))
     assert need(layers, 8192, on()) == 512
 
@@ -205,7 +199,7 @@ def test_layers_that_differ_in_size_alone_share_a_table():
 
 
 def test_the_indexer_lies_beside_the_latent():
-    assert cut(DEEPSEEK_V32, on(block_size=64)).block_bytes == 61 * 64 * (1152 + 132)
+    assert layout(DEEPSEEK_V32, on(block_size=64)).block_bytes == 61 * 64 * (1152 + 132)
     assert need(DEEPSEEK_V32, 8192, on(block_size=64)) == 128
 
 
@@ -221,117 +215,18 @@ def test_the_indexer_lies_beside_the_latent():
 )
 def test_sparse_mla_packs_eight_bits_its_own_way(version, word, size, token):
     settings = on(version, block_size=64, kv_cache_dtype=word, kv_bytes=size)
-    assert cut(DEEPSEEK_V32, settings).block_bytes == 61 * 64 * (token + 132)
+    assert layout(DEEPSEEK_V32, settings).block_bytes == 61 * 64 * (token + 132)
 
 
 def test_dense_mla_stores_plain_fp8():
-    assert cut(DEEPSEEK_R1, on(block_size=64, kv_cache_dtype="fp8", kv_bytes=1.0)).block_bytes == 61 * 64 * 576
+    assert layout(DEEPSEEK_R1, on(block_size=64, kv_cache_dtype="fp8", kv_bytes=1.0)).block_bytes == 61 * 64 * 576
 
 
 @pytest.mark.parametrize(("word", "size"), [("int8_per_token_head", 1.0), ("int4_per_token_head", 0.5)])
 def test_scales_of_every_token_and_head_are_stored_beside_it(word, size):
     settings = on("0.32.0", kv_cache_dtype=word, kv_bytes=size)
-    assert cut(model(attention(2, 8, 128)), settings).block_bytes == 2 * 16 * 8 * (int(256 * size) + 8)
-    assert cut(model(latent(2)), settings).block_bytes == 2 * 16 * (int(576 * size) + 8)
-
-
-# ------------------------------------------------------------------------------------------------------------- hybrids
-
-
-@pytest.mark.parametrize(
-    ("geometry", "changes", "block"),
-    [
-        # state (2 x 16 x 128 + 32 x 128) x 3 x 2 + 32 x 128 x 128 x 2 = 1,097,728 bytes; 2,048 a token: 536 -> 544
-        (QWEN3_CODER_NEXT, {}, 544),
-        # (4,096 + 48 x 128) x 3 x 2 + 48 x 128 x 128 x 4 = 3,207,168 bytes; 4,096 a token: 783 -> 784
-        (QWEN35_27B, {}, 784),
-        # TP 2 halves both
-        (QWEN35_27B, {"tensor_parallel": 2, "devices": 2}, 784),
-        # fp8 keys: 2,048 a token: 1,566 -> 1,568
-        (QWEN35_27B, {"kv_bytes": 1.0}, 1568),
-        # (64 x 64 + 2 x 8 x 128) x 3 x 2 + 64 x 64 x 128 x 4 = 2,134,016 bytes; fp8 512 a token: 4,168 -> 4,176
-        (NEMOTRON_3_NANO, {"kv_bytes": 1.0}, 4176),
-        # TP 8 x 2 KV heads replicates: 266,752 bytes; 256 a token: 1,042 -> 1,056
-        (NEMOTRON_3_NANO, {"kv_bytes": 1.0, "tensor_parallel": 8, "devices": 8}, 1056),
-        # two drafted tokens widen the convolution: (4,096 + 6,144) x 5 x 2 + 3,145,728 = 3,248,128: 793 -> 800
-        (QWEN35_27B, {"speculative_tokens": 2}, 800),
-        # a larger block of the user's stays, and is the step since 0.20
-        (QWEN35_27B, {"block_size": 1024}, 1024),
-        (QWEN35_27B, {"block_size": 128}, 784),
-        (QWEN35_27B, {"block_size": 128, "engine_version": "0.20.0"}, 896),
-    ],
-)
-def test_an_attention_block_holds_a_state(geometry, changes, block):
-    found = cut(geometry, on(**changes))
-    assert found.block == block
-    assert len({kind.spec.page for kind in found.kinds}) == 1
-
-
-def test_latent_layers_beside_states_take_wider_steps():
-    """A state of 16 x 128 x 128 x 4 + (3 x 16 x 128) x 3 x 2 = 1,085,440 bytes; 1,152 a token: 942.2."""
-    kda = Recurrent(
-        kind="linear", count=3, heads=16, head_dim=128, state_size=128, groups=16, conv_kernel=4, state_bytes=4.0
-    )
-    kimi = model(latent(1), kda)
-    steps = {v: cut(kimi, on(v)).block for v in ("0.19.1", "0.20.2", "0.29.0")}
-    assert steps == {"0.19.1": 960, "0.20.2": 944, "0.29.0": 1024}
-
-
-def test_states_of_every_block_align_to_the_scans_chunk():
-    """Mode "all": multiples of 128 for Nemotron's chunk, and a state for each block of a request."""
-    told = model(attention(6, 2, 128), mamba2(23, 64, 64, 128, 8, 4.0), extra={"mamba_chunk_size": 128})
-    settings = on("0.18.0", kv_bytes=1.0, mamba_cache_mode="all")
-    assert cut(told, settings).block == 4224
-    assert cut(NEMOTRON_3_NANO, settings).block == 4352  # mamba_ssm's own chunk of 256
-    # 4 groups of states and one of attention: ceil(10,000 / 4,224) blocks in each
-    assert need(told, 10_000, settings) == 5 * 3
-    assert need(told, 10_000, on("0.22.1", kv_bytes=1.0, mamba_cache_mode="all", speculative_tokens=2)) == 3 + 4 * (
-        3 + 2
-    )
-
-
-@pytest.mark.parametrize(
-    ("version", "mode", "drafted", "states"),
-    [
-        ("0.11.0", None, 0, 1),
-        ("0.13.0", None, 2, 1),
-        ("0.15.0", None, 2, 3),
-        ("0.18.0", "none", 0, 1),
-        ("0.18.0", "align", 0, 2),
-        ("0.18.0", "align", 2, 4),
-        ("0.31.0", "align", 0, 2),
-        ("0.32.0", "align", 0, 3),
-        ("0.32.0", "none", 1, 2),
-    ],
-)
-def test_states_of_one_request(version, mode, drafted, states):
-    settings = on(version, mamba_cache_mode=mode, speculative_tokens=drafted, draft_layers=0)
-    blocks = need(NEMOTRON_3_NANO, 1, settings)
-    assert blocks == 1 + 4 * states
-
-
-def test_only_mamba2_keeps_a_checkpoint_more():
-    settings = on("0.32.0", mamba_cache_mode="align")
-    assert need(QWEN35_27B, 1, settings) == 1 + 3 * 2
-
-
-def test_a_model_of_states_alone():
-    """4 layers of 8 x 64 x 64 x 2 + (512 + 2 x 64) x 3 x 2 = 69,376 bytes; a request takes one block, however long."""
-    mamba = model(mamba2(4, 8, 64, 64, 1), max_position=4096)
-    pool = kv_pool(mamba, on("0.32.0", max_num_seqs=None), 10 * 4 * 69_376)
-    assert pool.blocks == 10
-    assert [capacity(mamba, on("0.32.0"), pool, length) for length in (1, 8192)] == [10.0, 10.0]
-
-
-def test_a_model_without_cache():
-    bare = model()
-    pool = kv_pool(bare, on("0.32.0", max_num_seqs=64), None)
-    assert (pool.blocks, pool.bytes, pool.tokens) == (1, 0.0, 0)
-    assert capacity(bare, on("0.32.0", max_num_seqs=64), pool, 8192) == 64
-
-
-def test_v0_kept_states_outside_of_blocks():
-    assert cut(NEMOTRON_3_NANO, on("0.7.3")).block_bytes == 6 * 16 * 1024
+    assert layout(model(attention(2, 8, 128)), settings).block_bytes == 2 * 16 * 8 * (int(256 * size) + 8)
+    assert layout(model(latent(2)), settings).block_bytes == 2 * 16 * (int(576 * size) + 8)
 
 
 # ------------------------------------------------------------------------------------------------- drafts and parallels
@@ -339,10 +234,10 @@ def test_v0_kept_states_outside_of_blocks():
 
 def test_drafts_keep_full_layers_of_their_own():
     """MTP makes 17 full layers of 16, so 48 of states are 3 padded groups of 17."""
-    found = cut(QWEN35_27B, on(speculative_tokens=1))
+    found = layout(QWEN35_27B, on(speculative_tokens=1))
     assert [(kind.layers, kind.groups) for kind in found.kinds] == [(17, 1), (48, 3)]
-    assert cut(QWEN35_27B, on(speculative_tokens=1, draft_layers=0)).group_size == 16
-    assert cut(DEEPSEEK_V32, on(block_size=64, speculative_tokens=1)).block_bytes == 62 * 64 * (1152 + 132)
+    assert layout(QWEN35_27B, on(speculative_tokens=1, draft_layers=0)).group_size == 16
+    assert layout(DEEPSEEK_V32, on(block_size=64, speculative_tokens=1)).block_bytes == 62 * 64 * (1152 + 132)
 
 
 def test_decode_context_parallelism_shares_a_requests_tokens():
@@ -357,26 +252,26 @@ def test_decode_context_parallelism_shares_a_requests_tokens():
 
 def test_the_fullest_pipeline_stage_decides():
     # 61 layers on 4 stages: 15, 15, 16, 15
-    assert cut(DEEPSEEK_R1, on(block_size=64, pipeline_parallel=4)).block_bytes == 16 * 64 * 1152
+    assert layout(DEEPSEEK_R1, on(block_size=64, pipeline_parallel=4)).block_bytes == 16 * 64 * 1152
     # 80 on 3: 26, 27, 27 ... 80 = 3 x 26 + 2: the two stages before the last have one more
-    assert cut(model(attention(80, 8, 128)), on(pipeline_parallel=3)).block_bytes == 27 * 16 * 4096
+    assert layout(model(attention(80, 8, 128)), on(pipeline_parallel=3)).block_bytes == 27 * 16 * 4096
     # groups of 10 layers are halved with the layers: 50 + 10 on 2 stages
-    assert cut(GEMMA_4_31B, on(pipeline_parallel=2)).block_bytes == 5 * 16 * 16_384
+    assert layout(GEMMA_4_31B, on(pipeline_parallel=2)).block_bytes == 5 * 16 * 16_384
     # a draft lies on the last stage
     drafted = on(block_size=64, pipeline_parallel=4, speculative_tokens=1)
-    assert cut(model(latent(60)), drafted).block_bytes == 16 * 64 * 1152
+    assert layout(model(latent(60)), drafted).block_bytes == 16 * 64 * 1152
 
 
 def test_unequal_pages_counted_on_every_stage_before_0_17():
     token = 1152 + 132
-    assert cut(DEEPSEEK_V32, on("0.16.0", block_size=64, pipeline_parallel=2)).block_bytes == 61 * 64 * token
-    assert cut(DEEPSEEK_V32, on("0.17.0", block_size=64, pipeline_parallel=2)).block_bytes == 31 * 64 * token
+    assert layout(DEEPSEEK_V32, on("0.16.0", block_size=64, pipeline_parallel=2)).block_bytes == 61 * 64 * token
+    assert layout(DEEPSEEK_V32, on("0.17.0", block_size=64, pipeline_parallel=2)).block_bytes == 31 * 64 * token
 
 
 def test_layers_that_only_read_take_no_cache_and_fill_stages():
     shared = model(attention(10, 4, 128, readers=10))
-    assert cut(shared, on()).block_bytes == 10 * 16 * 2048
-    assert cut(shared, on(pipeline_parallel=2)).block_bytes == 5 * 16 * 2048
+    assert layout(shared, on()).block_bytes == 10 * 16 * 2048
+    assert layout(shared, on(pipeline_parallel=2)).block_bytes == 5 * 16 * 2048
 
 
 # ------------------------------------------------------------------------------------------------------------- figures
@@ -414,4 +309,4 @@ def test_the_rule_is_told_in_words():
 
 def test_an_indexer_without_its_own_layers_is_no_group():
     bare = model(latent(2), Indexer(count=0, token_bytes=132))
-    assert cut(bare, on(block_size=64)).block_bytes == 2 * 64 * 1152
+    assert layout(bare, on(block_size=64)).block_bytes == 2 * 64 * 1152
