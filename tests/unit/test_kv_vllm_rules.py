@@ -174,10 +174,8 @@ def test_mla_pages_are_never_padded():
 
 def test_sliding_layers_chose_their_own_block_for_some_releases():
     """With --block-size 64 Gemma's full pages are 64 x 8,192 bytes, twice those of 16 sliding tokens."""
-    blocks = {
-        v: [k.spec.block for k in layout(GEMMA_4_31B, on(v, block_size=64)).kinds]
-        for v in ("0.25.1", "0.26.0", "0.30.0")
-    }
+    releases = ("0.25.1", "0.26.0", "0.30.0")
+    blocks = {v: [kind.spec.block for kind in layout(GEMMA_4_31B, on(v, block_size=64)).kinds] for v in releases}
     assert blocks == {"0.25.1": [64, 128], "0.26.0": [32, 64], "0.30.0": [64, 128]}
 
 
