@@ -1,16 +1,32 @@
 """What the requests in flight hold of the KV cache, and what a replica carries of them: from evidence, for checks."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from auditor.evidence import Evidence, Number, Provenance, Status
 from auditor.profile import TrafficClass
 from auditor.theory import shape
 from auditor.theory.agreement import Told
-from auditor.theory.carrying import Mix, PoolRange
+from auditor.theory.answers import longest_alone, starts
+from auditor.theory.carrying import Mix, PoolRange, computed_pool
 from auditor.theory.kv.cells import KvPool
+from auditor.theory.kv.geometry import Geometry
+from auditor.theory.kv.sglang_state import slots_per_request
 from auditor.theory.room import ways
+from auditor.theory.settings import Settings
 
-__all__ = ["batch_limits", "carried", "carries", "mix", "mixed", "surely_roomy", "told", "ways_to_carry"]
+__all__ = [
+    "Refusal",
+    "batch_limits",
+    "carried",
+    "carries",
+    "mix",
+    "mixed",
+    "refusal",
+    "surely_roomy",
+    "told",
+    "ways_to_carry",
+]
 
 SHARE_PREFIXES = ("vllm", "sglang")  # engines that keep a shared prefix once
 
@@ -130,3 +146,51 @@ def batch_limits(evidence: Evidence) -> Iterator[tuple[int, str, Provenance]]:
                 field,
                 "served" if told else evidence.origin(field),
             )
+    if engine == "sglang" and not getattr(evidence.served, "max_num_seqs", None):  # which counts the states already
+        yield from _state_limit(evidence)
+
+
+def _state_limit(evidence: Evidence) -> Iterator[tuple[int, str, Provenance]]:
+    """The requests that SGLang's slots for recurrent states let run."""
+    found, geometry, settings = evidence.pool(), evidence.geometry, evidence.settings
+    if found is None or geometry is None or settings is None or found[0].kv.state_slots is None:
+        return
+    running = found[0].kv.state_slots // slots_per_request(geometry, settings)
+    source = evidence.origin("mamba_slots") if settings.mamba_slots else "computed"
+    yield running * settings.data_parallel, "mamba_slots", source
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why the engine would not start with the pool that is computed, surely or perhaps; `of_states`: because of the
+    states that requests need.
+    """
+
+    why: str
+    sure: bool
+    of_states: bool
+
+
+def refusal(evidence: Evidence) -> Refusal | None:
+    """Why the engine would not start; None where it runs, or nothing speaks against it.
+
+    Sure where it holds of the largest plausible pool too.
+    """
+    geometry, settings = evidence.geometry, evidence.settings
+    found = computed_pool(geometry, settings, evidence.device) if evidence.served is None else None
+    if found is None or geometry is None or settings is None:
+        return None
+    pools = found.kv, found.low, found.high
+    reasons = [_refused(geometry, settings, kv) for kv in pools]
+    why, kv = next(((reason, kv) for reason, kv in zip(reasons, pools, strict=True) if reason), (None, found.kv))
+    if why is None:
+        return None
+    return Refusal(why, sure=all(reasons), of_states=bool(geometry.recurrent) and kv.refusal is not None)
+
+
+def _refused(geometry: Geometry, settings: Settings, kv: KvPool) -> str | None:
+    if kv.refusal is not None or starts(geometry, settings, kv):
+        return kv.refusal
+    size = f"{kv.blocks} blocks" if kv.blocks is not None else f"{kv.tokens} tokens"
+    longest = longest_alone(geometry, settings, kv)
+    return f"a request of max_model_len {settings.max_model_len} does not fit in {size}: {longest} tokens are the most"

@@ -29,6 +29,7 @@ from auditor.evidence import Check, Evidence, Finding, Number, Rule, Status
 from auditor.measurement import Measurement
 from auditor.theory import judging, queueing
 from auditor.theory.alternatives import alternatives
+from auditor.theory.kv.cells import KvPool
 from auditor.theory.memory import memory
 from auditor.units import count, percent, quantity
 from checks import kv_declared
@@ -93,11 +94,16 @@ def k302_concurrency(evidence: Evidence) -> Iterable[Finding]:
     bounded = any(x.max for c in classes for x in (c.prompt_tokens, c.output_tokens))
     quantiles = {"p95": 0.95, "p50": 0.5, **({"max": 1.0} if bounded else {}), "mix": None}
     fits = {name: holding.carries(evidence, *found, target, quantile) for name, quantile in quantiles.items()}
+    refused = holding.refusal(evidence)
+    if refused is not None and not refused.of_states:
+        yield _not_started("K302", evidence, refused, rest | {"subject": "p95"})
+        return
     (number, status), (pool, source) = fits["p95"], found
+    size = _size(evidence, pool.kv)
     agreeing = {name: kv for name, (kv, outcome) in fits.items() if outcome == status and name != "p95"}
     rest["required"] = Number.of("target a replica", target, "requests", "declared")
     mix = f" and {_requests(agreeing['mix'])} in the mean over the mix" if "mix" in agreeing else ""
-    why = f"A pool of {pool.kv.tokens} tokens ({source}) carries {_requests(number)} at once at p95 lengths{mix}; "
+    why = f"A pool of {size} ({source}) carries {_requests(number)} at once at p95 lengths{mix}; "
     why += f"the target is {target} a replica."
     rest |= {
         "missing": "the pool that the engine reports" if status == "inconclusive" else None,
@@ -107,11 +113,33 @@ def k302_concurrency(evidence: Evidence) -> Iterable[Finding]:
     yield CHECK.finding("K302", status, why, subject="p95", deciding=True, measured=number, **rest)
     for name, (kv, outcome) in fits.items():
         if outcome != status:
-            why = f"A pool of {pool.kv.tokens} tokens ({source}) carries {_requests(kv)} at once {_AT[name]}; "
+            why = f"A pool of {size} ({source}) carries {_requests(kv)} at once {_AT[name]}; "
             why += f"the target is {target} a replica."
             rest |= {"missing": None, "remedies": (), "numbers": (), "deciding": False, "severity": "medium"}
             shown: Status = "pass" if outcome == "pass" else "warn"
             yield CHECK.finding("K302", shown, why, subject=name, measured=kv, **rest)
+
+
+def _not_started(rule: str, evidence: Evidence, refused: holding.Refusal, rest: dict[str, Any]) -> Finding:
+    """The engine's own refusal, before anything is served."""
+    fix = (
+        *evidence.levers("lower {max_num_seqs}" if refused.of_states else "lower {max_model_len}"),
+        *evidence.levers("more of the memory ({gpu_memory_utilization})", "an 8-bit KV cache ({kv_cache_dtype})"),
+    )
+    rest = rest | {"deciding": True, "remedies": fix}
+    if refused.sure:
+        return CHECK.finding(rule, "fail", f"The engine does not start: {refused.why}.", **rest)
+    rest["missing"] = "the pool that the engine reports at start-up"
+    return CHECK.finding(rule, "inconclusive", f"The engine may not start: {refused.why}.", **rest)
+
+
+def _size(evidence: Evidence, kv: KvPool) -> str:
+    """A pool in the unit that requests take of it: of several kinds of layers only blocks mean anything."""
+    geometry = evidence.geometry
+    kinds = {(group.kind, group.window) for group in geometry.layers} if geometry else set()
+    if kv.blocks and evidence.engine == "vllm" and geometry and (geometry.recurrent or len(kinds) > 1):
+        return f"{kv.blocks} blocks"
+    return f"{kv.tokens} tokens" + (f" and {kv.state_slots} states" if kv.state_slots is not None else "")
 
 
 def _requests(number: Number) -> str:
@@ -121,6 +149,10 @@ def _requests(number: Number) -> str:
 def k303_batch_limits(evidence: Evidence) -> Iterable[Finding]:
     limits, target = list(holding.batch_limits(evidence)), evidence.share_of_target
     rest: dict[str, Any] = {"deciding": True, "where": evidence.where("deployment.max_num_seqs"), "severity": "high"}
+    refused = holding.refusal(evidence)
+    if refused is not None and refused.of_states:
+        yield _not_started("K303", evidence, refused, rest)
+        return
     running = max((v for m in _loads(evidence) for _, v in m.gauge("running")), default=0.0)
     if target is None or not (limits or running):
         yield CHECK.skip("K303", "the engine's batch limits and traffic.target_concurrency", **rest)
@@ -139,10 +171,20 @@ def k303_batch_limits(evidence: Evidence) -> Iterable[Finding]:
     if limit >= target:
         yield CHECK.finding("K303", "pass", f"{limit} requests may run at once ({flag}), {target} are asked.", **rest)
         return
-    refused = f", and beyond {limit + queue} they are refused" if queue is not None and limit + queue < target else ""
-    why = f"At most {limit} of {target} requests run at once ({flag}): the others wait{refused}."
-    fix = (f"raise {flag} to {target} or more (K302 says whether the pool carries it)", "add replicas")
-    yield CHECK.finding("K303", "fail", why, remedies=fix, **rest)
+    beyond = f", and beyond {limit + queue} they are refused" if queue is not None and limit + queue < target else ""
+    why = f"At most {limit} of {target} requests run at once ({flag}): the others wait{beyond}."
+    yield CHECK.finding("K303", "fail", why, remedies=(*_raised(evidence, field, target), "add replicas"), **rest)
+
+
+def _raised(evidence: Evidence, field: str, target: int) -> Iterator[str]:
+    """What raises a batch limit. Slots for recurrent states share the memory with the tokens' cache."""
+    if field != "mamba_slots":
+        yield f"raise {evidence.flag(field)} to {target} or more (K302 says whether the pool carries it)"
+        return
+    yield from evidence.levers(
+        "more slots for recurrent states ({mamba_slots}), or more of the memory for them ({mamba_full_ratio})",
+        "smaller states (bfloat16 by {mamba_ssm_cache_dtype})",
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------- under load

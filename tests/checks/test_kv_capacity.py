@@ -7,11 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+from auditor.engines.flavours import FLAVOURS, flag_names
 from auditor.evidence import Evidence, Finding
 from auditor.measurement import Sample, Snapshot
 from auditor.profile import Deployment, Lengths, SharedPrefix, Traffic, TrafficClass
 from auditor.testing import (
     H100,
+    LLAMA_8B,
     make_evidence,
     make_measurement,
     make_sample,
@@ -20,6 +22,8 @@ from auditor.testing import (
     run_check,
     with_slo,
 )
+from auditor.theory.carrying import computed_pool
+from auditor.theory.kv.geometry import Layers, Recurrent
 from checks.kv_capacity import CHECK
 
 
@@ -597,3 +601,107 @@ def test_waiting_on_a_full_cache_is_pressure_without_a_preemption():
     assert (m.held_back, m.kv_pressed) == (1.0, True)
     assert make_measurement(gauges={"waiting": 2.0, "kv_usage": 0.5}, counters={}).kv_pressed is False
     assert make_measurement(gauges={"waiting": 2.0}, counters={}).kv_pressed is None
+
+
+# -------------------------------------------------------------------------------------------- several kinds of layers
+
+STATES = Recurrent(
+    kind="linear", count=30, heads=32, head_dim=128, state_size=128, groups=16, conv_kernel=4, state_bytes=4.0
+)
+HYBRID = replace(
+    LLAMA_8B,
+    name="hybrid",
+    layers=(Layers(kind="full", count=10, kv_heads=2, qk_head_dim=256, v_head_dim=256),),
+    recurrent=(STATES,),
+)
+"""A request of 2,000 tokens takes few blocks for the full layers, and for each group of recurrent ones a state."""
+
+
+def hybrid(engine: str = "vllm", **settings: object) -> Evidence:
+    """The hybrid offline: nothing is served, the pool is computed from what a flag sets."""
+    version = {"vllm": "0.21.0", "sglang": "0.5.23"}[engine]
+    own = make_settings(engine=engine, engine_version=version, vendor="nvidia", mamba_cache_mode="none", **settings)
+    flags = flag_names(FLAVOURS[engine])
+    return replace(computed(geometry=HYBRID, settings=own, flags=flags), setting_sources={})
+
+
+def test_vllm_does_not_start_with_fewer_blocks_than_requests():
+    """A block is a page of 10 layers: 2,146,304 bytes of state up to whole tokens of 2,048 bytes (10 layers of 2 KiB
+    each): 1,056 x 2,048 x 10 = 21.6 MB. A GiB holds 49 of them, and 256 requests may run.
+    """
+    finding = only("K303", declared(hybrid(kv_pool_bytes=2**30), traffic=fixed(target=8)))
+    assert (finding.status, finding.deciding) == ("fail", True)
+    assert finding.why == (
+        "The engine does not start: max_num_seqs 256 is more than the 49 blocks that can hold a request's state: "
+        "lower it to those."
+    )
+    assert finding.remedies[0] == "lower --max-num-seqs"
+    few = declared(hybrid(kv_pool_bytes=2**30, max_num_seqs=32), traffic=fixed(target=8))
+    assert only("K303", few).status == "pass"
+
+
+def _blocks(evidence: Evidence) -> tuple[int, int]:
+    """The fewest and the most blocks of the computed pool."""
+    found = computed_pool(evidence.geometry, evidence.settings, evidence.device)
+    assert found is not None
+    return found.low.blocks or 0, found.high.blocks or 0
+
+
+def test_a_refusal_within_the_band_of_the_pool_is_open():
+    """The H100 leaves about 55 GiB: some 2,700 blocks of 21.6 MB, give or take the memory overhead."""
+    asked = {n: declared(hybrid(max_num_seqs=n, max_model_len=2048), traffic=fixed(target=8)) for n in (64, 9999)}
+    assert only("K303", asked[9999]).status == "fail"
+    assert only("K303", asked[64]).status == "pass"
+    between = next(e for e in map(_asking, range(1500, 4000, 20)) if _blocks(e)[0] < _limit(e) < _blocks(e)[1])
+    finding = only("K303", declared(between, traffic=fixed(target=8)))
+    assert (finding.status, finding.missing) == ("inconclusive", "the pool that the engine reports at start-up")
+
+
+def _asking(requests: int) -> Evidence:
+    return hybrid(max_num_seqs=requests, max_model_len=2048)
+
+
+def _limit(evidence: Evidence) -> int:
+    assert evidence.settings is not None
+    return evidence.settings.max_num_seqs or 0
+
+
+def test_an_engine_that_runs_was_not_refused():
+    evidence = replace(hybrid(kv_pool_bytes=2**30), served=make_served(kv_blocks=49, kv_tokens=800))
+    assert only("K303", declared(evidence, traffic=fixed(target=8))).status == "pass"
+
+
+def test_a_hybrids_pool_is_told_in_blocks_and_carries_by_its_states():
+    """49 blocks: a request of 2,000 tokens takes 2 for the full layers and 3 for three groups of states."""
+    evidence = hybrid(kv_pool_bytes=2**30, max_num_seqs=32, max_model_len=4096)
+    finding = p95(declared(evidence, traffic=fixed(target=9)))
+    assert finding.why.startswith("A pool of 49 blocks (declared) carries 9.8 requests at once at p95 lengths")
+    assert finding.status == "pass"
+    assert p95(declared(evidence, traffic=fixed(target=10))).status == "fail"
+
+
+def test_sglangs_slots_for_states_bound_the_requests():
+    """100 slots, of which a request may need five where prefixes are kept: 20 requests run."""
+    evidence = hybrid("sglang", mamba_slots=100, block_size=1, max_num_seqs=2048)
+    finding = only("K303", declared(evidence, traffic=fixed(target=32)))
+    assert finding.status == "fail"
+    assert finding.why == "At most 20 of 32 requests run at once (--max-mamba-cache-size): the others wait."
+    assert finding.remedies[0] == (
+        "more slots for recurrent states (--max-mamba-cache-size), or more of the memory for them "
+        "(--mamba-full-memory-ratio)"
+    )
+    assert only("K303", declared(evidence, traffic=fixed(target=20))).status == "pass"
+    served = make_served(engine="sglang", max_num_seqs=48, kv_blocks=None, block_size=1)
+    assert only("K303", declared(replace(evidence, served=served), traffic=fixed(target=32))).status == "pass"
+
+
+def test_a_context_that_does_not_fit_keeps_vllm_from_starting():
+    """1,000 blocks of 16 hold 15,984 tokens beside the null block; 32,768 are asked."""
+    evidence = computed(settings=make_settings(kv_pool_bytes=1000 * 2**21))
+    finding = p95(evidence)
+    assert (finding.status, finding.deciding) == ("fail", True)
+    assert finding.why == (
+        "The engine does not start: a request of max_model_len 32768 does not fit in 1000 blocks: 15984 tokens are the "
+        "most."
+    )
+    assert finding.remedies[0] == "lower --max-model-len"
