@@ -148,11 +148,14 @@ def _renamed(config: Mapping[str, Any], family: Family) -> dict[str, Any]:
             if other is not None:
                 found[target] = found[other]
     merged = {**family.defaults, **found}
-    return {key: _one(value) if key in _SIZES else value for key, value in merged.items() if value is not None}
+    sizes = {key: _one(merged[key]) for key in _SIZES if key in merged}
+    return {key: value for key, value in {**merged, **sizes}.items() if value is not None}
 
 
 def _one(value: Any) -> Any:
-    """A size that is written once for every layer, as itself."""
+    """A size that is written once for every layer, as itself; "auto" is none."""
+    if value == "auto":
+        return None
     if isinstance(value, list) and 0 < len(value) <= MOST_LAYERS and all(item == value[0] for item in value):
         return value[0]
     return value

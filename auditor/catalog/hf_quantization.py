@@ -189,6 +189,6 @@ def _kv_format(settings: Mapping[str, Any]) -> str | None:
     """
     said = settings.get("kv_cache_scheme") or settings.get("kv_cache_quant_algo")
     if isinstance(said, dict):
-        said = {8: "fp8", 4: "nvfp4"}.get(said.get("num_bits", 0)) if said.get("type") == "float" else None
+        said = f"fp{said.get('num_bits')}" if said.get("type") == "float" else None
     word = str(said or "").lower()
     return "nvfp4" if "fp4" in word else ("fp8" if "fp8" in word else None)

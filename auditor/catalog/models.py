@@ -6,9 +6,10 @@ Each file of `models/` holds one model: its repository name, other names, where 
 import difflib
 import json
 import re
-from functools import cache
+from dataclasses import replace
+from functools import cache, lru_cache
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
 from auditor.catalog import hf
 from auditor.errors import UsageError
@@ -17,41 +18,97 @@ from auditor.theory.kv.geometry import Geometry
 __all__ = ["find", "names"]
 
 _SUFFIXES = ("instruct", "chat", "it", "hf", "base", "instruct-hf", "chat-hf")
+# What people append to the name of a repository whose weights they quantised, and the format's word; None: plain.
+_QUANTISED: tuple[tuple[str, str | None], ...] = (
+    (r"(nv)?fp4(-v\d)?", "nvfp4"),
+    (r"mxfp4", "mxfp4"),
+    (r"fp8(-(dynamic|static|block|kv|per-?tensor|per-?channel))*", "fp8"),
+    (r"(int4-)?awq(-(int4|4bit|marlin|w4a16))?", "awq"),
+    (r"gptq(-(int4|4bit|w4a16))?(-g\d+)?", "gptq"),
+    (r"(gptq-int8|(quantized-)?w8a8|w8a8-int8|w8a16|int8|8bit)", "int8"),
+    (r"((quantized-)?w4a16(-g\d+)?|int4|4bit)", "int4"),
+    (r"(unsloth-)?bnb-4bit", "bnb-4bit"),
+    (r"bf16|fp16", None),
+)
+_DATE = re.compile(r"-\d{4}$")  # of a release; forgiven where it is left out, never where it is another
+_PATTERNS = tuple((re.compile(rf"(.+?)-(?:{pattern})"), word) for pattern, word in _QUANTISED)
 
 
+class _Catalogue(NamedTuple):
+    """Entries by repository name; `exact` names and aliases, and `short` forms with the repositories that have them."""
+
+    entries: dict[str, dict[str, Any]]
+    exact: dict[str, str]
+    short: dict[str, tuple[str, ...]]
+
+
+@lru_cache(maxsize=1024)
 def find(name: str) -> Geometry:
     """Geometry of a catalogue model. Case, organisation, underscores, dots and "-Instruct" are forgiven.
 
-    Raises UsageError with the nearest names where it is unknown.
+    The name of a quantised copy ("...-FP8-dynamic", "...-AWQ") is its model with weights in that format. Raises
+    UsageError with the nearest names where it is unknown, or with all where it means more than one model.
     """
-    entries, keys = _catalogue()
-    repository = next((keys[form] for form in _forms(name) if form in keys), None)
-    if repository is None:
-        raise UsageError(_unknown(name, list(entries)))
-    entry = entries[repository]
-    return hf.geometry(entry["config"], repository, entry.get("weight_bytes"), source=entry["source"])
+    repository = _repository(name)
+    if repository is not None:
+        return _geometry(repository)
+    for pattern, word in _PATTERNS:
+        match = pattern.fullmatch(_plain(name))
+        repository = _repository(match[1]) if match else None
+        if repository is not None:
+            note = f"{name} is read as {repository} with {word or '16-bit'} weights"
+            found = _geometry(repository)
+            return replace(found, quantization=word, formats={}, weight_bytes=None, notes=(*found.notes, note))
+    raise UsageError(_unknown(name, list(_catalogue().entries)))
 
 
 def names() -> tuple[str, ...]:
     """Repository names of all models, sorted."""
-    return tuple(sorted(_catalogue()[0], key=str.casefold))
+    return tuple(sorted(_catalogue().entries, key=str.casefold))
+
+
+def _geometry(repository: str) -> Geometry:
+    entry = _catalogue().entries[repository]
+    return hf.geometry(entry["config"], repository, entry.get("weight_bytes"), source=entry["source"])
+
+
+def _repository(name: str) -> str | None:
+    """The one repository that a name means, by its most exact form that is known. Raises UsageError for several."""
+    _, exact, short = _catalogue()
+    for form in _forms(name):
+        if form in exact:
+            return exact[form]
+        found = short.get(form, ())
+        if len(found) > 1:
+            raise UsageError(f"model {name!r} is ambiguous: {', '.join(found)}")
+        if found:
+            return found[0]
+    return None
 
 
 @cache
-def _catalogue() -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-    """Entries by repository name, and every way to write one, to its name."""
+def _catalogue() -> _Catalogue:
     folder = resources.files("auditor.catalog") / "models"
     files = sorted((file for file in folder.iterdir() if file.name.endswith(".json")), key=lambda file: file.name)
     entries = {entry["name"]: entry for entry in (json.loads(file.read_text("utf-8")) for file in files)}
-    keys: dict[str, str] = {}
+    exact: dict[str, str] = {}
+    bare: dict[str, list[str]] = {}
+    short: dict[str, list[str]] = {}
     for repository, entry in entries.items():
         for written in (repository, *entry.get("aliases", ())):
-            for form in _forms(written):
-                keys.setdefault(form, repository)
-    # Exact names win over shortened ones of other models.
-    for repository in entries:
-        keys[_plain(repository)] = repository
-    return entries, keys
+            exact[_plain(written)] = repository
+            _add(bare, _plain(written).rpartition("/")[2], repository)
+            for form in (*_forms(written), *_forms(_DATE.sub("", written))):
+                _add(short, form, repository)
+    # A name without its organisation is as good as the whole, unless two organisations have it.
+    exact = {form: found[0] for form, found in bare.items() if len(found) == 1} | exact
+    return _Catalogue(entries, exact, {form: tuple(found) for form, found in short.items()})
+
+
+def _add(forms: dict[str, list[str]], form: str, repository: str) -> None:
+    found = forms.setdefault(form, [])
+    if repository not in found:
+        found.append(repository)
 
 
 def _forms(name: str) -> list[str]:
