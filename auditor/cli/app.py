@@ -22,6 +22,7 @@ COMMANDS: dict[str, str] = {
     "report": "Render a saved run in other formats.",
     "explain": "Explain a rule and how to fix what it found.",
     "fit": "Say what fits into a deployment's memory, and what to change.",
+    "predict": "Say how fast a deployment is at a load, what bounds it, and what it costs.",
     "coverage": "Say which of TTFT, TPS and memory dashboards cover, and how far that can be trusted.",
     "catalog": "List the known accelerators, models and engines.",
     "emulate": "Serve a profile's deployment on an emulated engine.",

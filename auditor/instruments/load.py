@@ -83,7 +83,9 @@ def theory(found: Inputs) -> Theory:
     if device is None:
         raise UsageError(found.no_device.removesuffix("; or give gpu_memory_gib"))
     if not device.bandwidth:
-        raise UsageError(f"accelerator: no speed is known of {device.name}; audit catalog accelerators lists those known")
+        raise UsageError(
+            f"accelerator: no speed is known of {device.name}; audit catalog accelerators lists those known"
+        )
     if not found.geometry.parameters or not found.geometry.active_parameters:
         raise UsageError("model: its layers alone do not tell its speed; give model, model_config or its inline form")
     return found.geometry, found.settings, device

@@ -34,6 +34,6 @@ def device_class(device: Device) -> Class:
 
 
 def is_local(settings: Settings, device: Device) -> bool:
-    """Whether the engine is llama.cpp, or an unknown one on hardware where most are of its kind."""
-    lone = settings.engine == "generic" and device_class(device) in _LOCAL
-    return settings.engine == "llamacpp" or lone
+    """Whether the engine is llama.cpp, or one on hardware where only its kind was measured."""
+    kind = device_class(device)
+    return settings.engine == "llamacpp" or kind == "apple" or (settings.engine == "generic" and kind in _LOCAL)

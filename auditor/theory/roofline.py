@@ -5,7 +5,7 @@ them overlap (Williams, Waterman and Patterson, CACM 52(4), 2009). A prediction 
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from auditor.theory import links
@@ -58,8 +58,8 @@ class Limit:
 class Prediction:
     """Expected seconds with an 80 % band, split into what costs them; `bound` is mixed where no part is 1.3 x the next.
 
-    `links_s` is the part of `overhead_s` that devices spend on talking to each other. `source` names the measurements
-    behind the band.
+    `links_s` is the part of `overhead_s` that devices spend on talking to each other, `prompts_s` the part of a decode
+    step's time in which others' prompts are read. `source` names the measurements behind the band.
     """
 
     seconds: float
@@ -71,6 +71,7 @@ class Prediction:
     compute_s: float
     overhead_s: float
     links_s: float = 0.0
+    prompts_s: float = 0.0
     source: str = ""
 
 
@@ -164,13 +165,14 @@ def predict_decode(  # noqa: PLR0917 (the six arguments of the law, in the order
     crossing = geometry.layer_count * _exchange(geometry, settings, device, tokens / settings.data_parallel)
     crossing += (stages - 1) * links.send(device, tokens * geometry.hidden_size * 2.0)
     overhead = _kernels(geometry, law, 1 + settings.speculative_tokens) + batch * law.per_sequence
-    prompts = _prompts_between(geometry, settings, device, law, batch, context, prompt_per_output)
-    parts = (weights, kv, compute + prompts[0] * alone, overhead + crossing + prompts[1])
-    found = yield_of(settings)
+    read, waited = _prompts_between(geometry, settings, device, law, batch, context, prompt_per_output)
+    found = yield_of(settings)  # each token of a step that yields several brings its own share of prompts
+    weights, kv, crossing = (part / found.likely for part in (weights, kv, crossing))
+    compute, overhead = compute / found.likely + read * alone, overhead / found.likely + crossing + waited
     limit = decode_limit(geometry, settings, device, batch, context).seconds / (1 + settings.speculative_tokens)
     band = (_apart(law.low, found.likely / found.high), _apart(law.high, found.likely / found.low))
-    shared = tuple(part / found.likely for part in parts)
-    return _prediction(limit, shared, crossing / found.likely, band, law.source)
+    step = _prediction(limit, (weights, kv, compute, overhead), band, law.source)
+    return replace(step, links_s=crossing, prompts_s=read * alone + waited)
 
 
 def _weights(
@@ -225,13 +227,13 @@ def _prompts_between(  # noqa: PLR0917
 ) -> tuple[float, float]:
     """Seconds of compute and of overhead that prompts add to each step.
 
-    A sequence of P prompt and O output tokens is on average at context P + O / 2, and P = ratio x O; each step of
-    `batch` sequences bears batch / O prompts. Their weights are read by the step anyway.
+    A sequence of P prompt and O output tokens is on average at context P + O / 2, and P = ratio x O; while it decodes,
+    each step bears the prompts of the others, (batch - 1) / O of them. Their weights are read by the step anyway.
     """
     if ratio <= 0 or settings.disaggregated:
         return 0.0, 0.0
     output = max(1.0, context / (ratio + 0.5))
-    prompt, each = ratio * output, batch / output
+    prompt, each = ratio * output, max(0.0, batch - 1) / output
     compute = _prompt_compute(geometry, settings, device, (law.products, law.attention), prompt)
     chunk = min(prompt, _step_tokens(settings))
     crossing = geometry.layer_count * prompt / chunk * _exchange(geometry, settings, device, chunk)
@@ -276,7 +278,7 @@ def predict_prefill(
     limit = prefill_limit(geometry, settings, device, prompt_tokens, prompts).seconds
     overhead = law.fixed + _per_layers(geometry, law) * (chunks if settings.engine == "llamacpp" else 1.0)
     parts = (stream, scores, compute, overhead + crossing)
-    return _prediction(limit, parts, crossing, (law.low, law.high), law.source)
+    return replace(_prediction(limit, parts, (law.low, law.high), law.source), links_s=crossing)
 
 
 def _scores(geometry: Geometry, settings: Settings, device: Device, law: PrefillLaw, tokens: float) -> float:
@@ -298,9 +300,7 @@ def _apart(one: float, other: float) -> float:
     return math.exp(size if one > 1 else -size)
 
 
-def _prediction(
-    limit: float, parts: tuple[float, ...], crossing: float, band: tuple[float, float], source: str
-) -> Prediction:
+def _prediction(limit: float, parts: tuple[float, ...], band: tuple[float, float], source: str) -> Prediction:
     """Put the parts together, never below the limit."""
     weights, kv, compute, overhead = parts
     seconds = max(sum(parts), limit)
@@ -313,7 +313,6 @@ def _prediction(
         kv_s=kv,
         compute_s=compute,
         overhead_s=overhead,
-        links_s=crossing,
         source=source,
     )
 

@@ -8,7 +8,7 @@ from model_shapes import device, shape
 
 from auditor.catalog import accelerators, models
 from auditor.theory import roofline, work
-from auditor.theory.kv.geometry import Geometry
+from auditor.theory.kv.geometry import Geometry, Indexer, Recurrent
 from auditor.theory.settings import Settings
 
 H100 = accelerators.find("h100-sxm")
@@ -120,7 +120,7 @@ STEPS = [  # published mean TPOT in a closed loop: model, device, settings, batc
     # ai-dynamo/aiconfigurator silicon_sample.csv; 2 KV bytes
     ("llama-3-8b", "h100-sxm", {}, 8, 4160, 32.0, 12.404),
     ("llama-3-8b", "h100-sxm", {}, 64, 1280, 2.0, 13.102),
-    ("llama-3-8b", "h100-sxm", {"tensor_parallel": 2, "devices": 2}, 128, 1280, 2.0, 11.752),
+    ("llama-3-8b", "h100-sxm", {"tensor_parallel": 2, "devices": 2, "engine": "trtllm"}, 64, 1280, 2.0, 8.604),
     ("llama-3.1-70b", "h200-sxm", {**FP8}, 4, 5120, 0.125, 22.048),
     ("llama-3.1-70b", "h200-sxm", {**FP8, "tensor_parallel": 4, "devices": 4}, 64, 5120, 0.125, 18.464),
     ("llama-3.1-70b", "h100-sxm", {**FP8, "tensor_parallel": 8, "devices": 8}, 4, 8704, 8.0, 10.218),
@@ -138,14 +138,101 @@ def test_the_step_law_against_measurements(name, accelerator, facts, batch, cont
     assert roofline.decode_limit(model, given, where, batch, context).seconds < milliseconds / 1e3
 
 
-def test_the_step_law_by_hand():
-    step = roofline.predict_decode(llama(), settings(), H100, 64, 3075, 20.0)
-    weights, kv = STREAM / 3.35e12 / 0.90, 64 * 3075 * 131_072 / 3.35e12 / 0.77
-    prompts = 64 * 20 * 2 * 6_979_588_096 / 989e12 / 0.63
-    assert (step.weights_s, step.kv_s, step.compute_s) == pytest.approx((weights, kv, prompts))
-    assert step.overhead_s == pytest.approx(32 * 64e-6)
-    assert step.seconds == pytest.approx(weights + kv + prompts + 32 * 64e-6)
-    assert step.bound == "compute"
+def test_a_step_alone_by_hand():
+    # Weights at 0.87 of 3.35 TB/s, cache at 0.90; products at 0.73 of 989 TFLOP/s overlap with reading the weights.
+    step = roofline.predict_decode(llama(), settings(), H100, 64, 3075)
+    weights, kv = 15_009_849_344 / 2.9145e12, 64 * 3075 * 131_072 / 3.015e12
+    multiply = 64 * 2 * (6_979_588_096 + 525_336_576) / 721.97e12
+    both = (weights**1.45 + multiply**1.45) ** (1 / 1.45)
+    assert (step.weights_s, step.kv_s) == pytest.approx((weights, kv), rel=1e-4)
+    assert step.compute_s == pytest.approx(both - weights, rel=1e-3)
+    assert step.overhead_s == pytest.approx(32 * 49e-6 + 64 * 6e-6)  # vLLM's layers, and the sequences
+    assert (step.links_s, step.prompts_s) == (0.0, 0.0)
+    assert step.seconds == pytest.approx(both + kv + 32 * 49e-6 + 64 * 6e-6, rel=1e-4)
+    assert step.bound == "kv"
+
+
+def test_prompts_of_others_are_read_between_steps():
+    # 3,075 tokens on average at 20 prompt tokens an output token: 3,000 + 150 / 2. Each step bears 63 / 150 prompts.
+    alone = roofline.predict_decode(llama(), settings(), H100, 64, 3075)
+    mixed = roofline.predict_decode(llama(), settings(), H100, 64, 3075, 20.0)
+    linear = (2 * 6_979_588_096 * 3000 + 2 * 525_336_576) / 721.97e12
+    attention = 32 * 4 * 32 * 128 * 3000 * 3001 / 2 / (0.4 * 989e12)
+    expected = 63 / 150 * (linear + attention + 32 * 60e-6)
+    assert mixed.prompts_s == pytest.approx(expected, rel=1e-3)
+    assert mixed.seconds - alone.seconds == pytest.approx(expected, rel=1e-3)
+    assert mixed.bound == "compute"
+    one = roofline.predict_decode(llama(), settings(), H100, 1, 3075, 20.0)
+    assert one.prompts_s == 0.0  # its own prompt is read before its first token
+
+
+def test_other_instances_read_the_prompts_of_a_disaggregated_decode():
+    alone = roofline.predict_decode(llama(), settings(), H100, 64, 3075)
+    apart = roofline.predict_decode(llama(), settings(disaggregated="decode"), H100, 64, 3075, 20.0)
+    assert apart.seconds == alone.seconds
+
+
+def test_tensor_parallel_layers_exchange_activations():
+    facts = settings(tensor_parallel=4, devices=4)
+    step = roofline.predict_decode(llama(), facts, H100, 64, 100)
+    size = 64 * 4096 * 2  # 512 KiB: 0.27 + 0.40 x 524,288 / 32e6 of 450 GB/s each way
+    each = 4.6e-6 + 1.5 * size / (450e9 * 0.276554)
+    assert step.links_s == pytest.approx(32 * 2 * each, rel=1e-4)
+    assert step.links_s < step.overhead_s
+
+
+def test_drafts_share_a_step():
+    one = roofline.predict_decode(llama(), settings(), H100, 4, 1000)
+    drafted = roofline.predict_decode(llama(), settings(speculative_tokens=3), H100, 4, 1000)
+    # 1 + 0.7 + 0.49 + 0.343 tokens a step; drafting reads three layers and heads, verifying little more than one token
+    assert one.seconds / 2.533 < drafted.seconds < one.seconds / 1.8
+    assert drafted.high / drafted.low > one.high / one.low
+    assert drafted.low >= roofline.decode_limit(llama(), settings(), H100, 4, 1000).seconds / 4
+
+
+def test_recurrent_layers_read_and_write_their_state():
+    # Two gated delta nets with 32 value heads of 128 and 16 key heads of 128 in fp32: 2 MiB a matrix, read and written,
+    # and a window of 3 columns over 8,192 channels in 16 bit.
+    layer = Recurrent(kind="linear", count=2, heads=32, head_dim=128, state_size=128, groups=16, conv_kernel=4)
+    model = replace(llama(), layers=(), recurrent=(replace(layer, state_bytes=4.0),))
+    moved = [work.decode_kv_bytes(model, settings(), 8, context) for context in (1, 100_000)]
+    assert moved == [8 * 2 * (2 * 2_097_152 + 3 * 8192 * 2)] * 2
+    # 7 FLOPs an element and token (decay, two products with the state read, outer product, readout), 2 x 4 a channel
+    scan = work.decode_linear_flops(model, 1) - 2 * (model.active_parameters + model.embedding_parameters)
+    assert scan == 2 * (7 * 32 * 128 * 128 + 2 * 8192 * 4)
+    assert work.prefill_attention_flops(model, 1000) == 0
+
+
+def test_sparse_attention_reads_its_top_keys_and_every_index_key():
+    dense = models.find("deepseek-v3")
+    sparse = replace(dense, indexer=Indexer(count=61, token_bytes=132, topk=2048))
+    assert work.decode_kv_bytes(sparse, settings(), 1, 1000) == 61 * 1000 * (1152 + 132)
+    assert work.decode_kv_bytes(sparse, settings(), 1, 100_000) == 61 * (2048 * 1152 + 100_000 * 132)
+    # The indexer's 64 heads of 128 score every pair, attention only 2,048 keys a token.
+    index = 2 * 61 * 64 * 128
+    near = work.decode_attention_flops(sparse, 1, 100_000)
+    assert near == index * 100_000 + 2 * 61 * 128 * (576 + 512) * 2048
+
+
+def test_layers_that_share_a_cache_read_it_each():
+    base = llama()
+    shared = replace(base, layers=(replace(base.layers[0], count=20, readers=12),))
+    assert work.decode_kv_bytes(shared, settings(), 1, 500) == work.decode_kv_bytes(base, settings(), 1, 500)
+
+
+def test_context_parallel_devices_share_a_request_s_tokens():
+    facts = settings(tensor_parallel=8, devices=8, decode_context_parallel=4)
+    plain = settings(tensor_parallel=8, devices=8)
+    model = models.find("deepseek-v3")
+    assert work.decode_kv_bytes(model, facts, 2, 1000) == work.decode_kv_bytes(model, plain, 2, 1000) / 4
+
+
+def test_several_prompts_read_the_weights_once():
+    one, many = (roofline.prefill_limit(llama(), settings(), H100, 512, n) for n in (1, 32))
+    assert many.bytes == one.bytes
+    assert many.flops == 32 * one.flops
+    times = [roofline.predict_prefill(llama(), settings(), H100, 512, n).seconds for n in (1, 32)]
+    assert times[1] < 32 * times[0]
 
 
 def test_what_bounds_a_step():
@@ -159,9 +246,9 @@ def test_what_bounds_a_step():
 
 
 def test_batches_beyond_the_ridge_cost_compute():
-    free, busy = (roofline.predict_decode(llama(), settings(), H100, b, 16).compute_s for b in (32, 1024))
-    assert free == 0.0
-    assert busy > 0.0
+    cheap, busy = (roofline.predict_decode(llama(), settings(), H100, b, 16) for b in (8, 1024))
+    assert cheap.compute_s < 0.01 * cheap.weights_s
+    assert busy.compute_s > busy.weights_s
 
 
 def test_pipeline_stages_are_passed_one_after_the_other():
@@ -218,7 +305,7 @@ PROMPTS = [  # published TTFT at low load, Llama-3.1-70B fp8 (aiconfigurator sil
 def test_prompts_through_a_70b(accelerator, tp, tokens, milliseconds):
     facts = settings(tensor_parallel=tp, devices=tp, **FP8)
     found = roofline.predict_prefill(models.find("llama-3.1-70b"), facts, accelerators.find(accelerator), tokens)
-    assert found.seconds * 1e3 == pytest.approx(milliseconds, rel=0.15)
+    assert found.seconds * 1e3 == pytest.approx(milliseconds, rel=0.2)
     assert found.low * 1e3 <= milliseconds <= found.high * 1e3
     limit = roofline.prefill_limit(models.find("llama-3.1-70b"), facts, accelerators.find(accelerator), tokens)
     assert limit.seconds * 1e3 < milliseconds

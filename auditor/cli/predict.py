@@ -1,0 +1,235 @@
+"""`audit predict`: how fast a deployment is at a load, and what bounds it, by arithmetic and priors alone."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+import typer
+
+from auditor.cli.output import write
+from auditor.errors import UsageError
+
+if TYPE_CHECKING:
+    from auditor.instruments.predict import Predicted
+
+__all__ = ["command"]
+
+
+def _option(*names: str, metavar: str, text: str) -> Any:
+    return typer.Option(*names, metavar=metavar, help=text, show_default=False)
+
+
+ProfileName = Annotated[
+    str | None, typer.Argument(metavar="[PROFILE]", help="A profile, instead of the flags below.", show_default=False)
+]
+Model = Annotated[str | None, _option("--model", metavar="NAME", text="Catalogue name, model folder, GGUF file.")]
+Accelerator = Annotated[str | None, _option("--accelerator", metavar="NAME", text="Such as h100-sxm.")]
+Count = Annotated[int | None, _option("--count", metavar="N", text="Accelerators a replica.")]
+Tensor = Annotated[int | None, _option("--tp", "--tensor-parallel", metavar="N", text="Tensor parallelism.")]
+Pipeline = Annotated[int | None, _option("--pp", "--pipeline-parallel", metavar="N", text="Pipeline parallelism.")]
+Data = Annotated[int | None, _option("--dp", "--data-parallel", metavar="N", text="Data parallelism.")]
+Expert = Annotated[int | None, _option("--ep", "--expert-parallel", metavar="N", text="Expert parallelism.")]
+Engine = Annotated[str | None, _option("--engine", metavar="NAME", text="vllm (assumed), sglang, llamacpp, trtllm ...")]
+Version = Annotated[str | None, _option("--engine-version", metavar="V", text="Such as 0.18.0; the newest without it.")]
+Quantization = Annotated[str | None, _option("--quantization", metavar="WORD", text="Such as fp8, awq, q4_k_m.")]
+KvDtype = Annotated[str | None, _option("--kv-cache-dtype", metavar="WORD", text="Such as fp8, q8_0.")]
+Drafts = Annotated[int | None, _option("--num-speculative-tokens", metavar="N", text="Tokens drafted a step.")]
+Eager = Annotated[bool | None, typer.Option("--enforce-eager", help="Without kernel graphs.", show_default=False)]
+Launch = Annotated[str | None, _option("--launch", metavar="COMMAND", text="The engine's own command line, read.")]
+Prompt = Annotated[str | None, _option("--prompt", metavar="TOKENS", text="Prompt tokens of a request.")]
+Output = Annotated[str | None, _option("--output", metavar="TOKENS", text="Output tokens of a request.")]
+Context = Annotated[
+    str | None,
+    _option("--context", metavar="TOKENS", text="Held while decoding; the prompt and half of the output without it."),
+]
+Rate = Annotated[
+    str | None, _option("--rate", metavar="RATE", text="Requests to serve, such as 5/s: how many replicas.")
+]
+Price = Annotated[
+    list[str] | None,
+    _option("--price", metavar="[NAME=]MONEY", text="Of one accelerator an hour; others by name to rank; repeatable."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Batch = Annotated[
+    str | None,
+    _option("--batch", "--concurrency", metavar="N|FILE", text="Sequences at once; or JSON lines, a question each."),
+]
+File = Annotated[str | None, _option("--batch-file", metavar="FILE", text="JSON lines, a question each; - is stdin.")]
+
+
+def command(
+    profile: ProfileName = None,
+    *,
+    model: Model = None,
+    accelerator: Accelerator = None,
+    count: Count = None,
+    tensor_parallel: Tensor = None,
+    pipeline_parallel: Pipeline = None,
+    data_parallel: Data = None,
+    expert_parallel: Expert = None,
+    engine: Engine = None,
+    engine_version: Version = None,
+    quantization: Quantization = None,
+    kv_cache_dtype: KvDtype = None,
+    num_speculative_tokens: Drafts = None,
+    enforce_eager: Eager = None,
+    launch: Launch = None,
+    prompt: Prompt = None,
+    output: Output = None,
+    context: Context = None,
+    rate: Rate = None,
+    price: Price = None,
+    as_json: AsJson = False,
+    batch: Batch = None,
+    batch_file: File = None,
+) -> None:
+    """Say how fast a deployment is at a load, what bounds it, and what it costs.
+
+    \b
+    audit predict --model llama-3.3-70b --accelerator h100-sxm --count 2 --tp 2 --batch 32 --prompt 4000 --output 500
+    audit predict prod.yaml --json
+    audit predict --batch questions.jsonl > answers.jsonl
+
+    Every time comes with its 80 % band from published measurements of its kind and with the limit that physics sets.
+    Exits 0 once it has answered; nothing is measured.
+    """
+    file = batch_file if batch_file is not None or batch is None or batch.isdecimal() else batch
+    row = {
+        "model": model,
+        "accelerator": accelerator,
+        "count": count,
+        "tensor_parallel": tensor_parallel,
+        "pipeline_parallel": pipeline_parallel,
+        "data_parallel": data_parallel,
+        "expert_parallel": expert_parallel,
+        "engine": engine,
+        "engine_version": engine_version,
+        "quantization": quantization,
+        "kv_cache_dtype": kv_cache_dtype,
+        "num_speculative_tokens": num_speculative_tokens,
+        "enforce_eager": enforce_eager,
+        "launch": launch,
+    }
+    lengths = {"--prompt": prompt, "--output": output, "--context": context}
+    said = [f"--{key.replace('_', '-')}" for key, value in row.items() if value is not None]
+    said += [flag for flag, value in {**lengths, "--rate": rate, "--price": price}.items() if value]
+    if file is not None:
+        _refuse(f"--batch {file}", [*["PROFILE"] * (profile is not None), *said, *["--json"] * as_json])
+        _file(file)
+    elif profile is not None:
+        _refuse("PROFILE", [*said, *["--batch"] * (batch is not None)])
+        _declared(profile, as_json=as_json)
+    else:
+        _answer(row, lengths, batch, rate, price or [], as_json=as_json)
+
+
+def _refuse(whole: str, said: list[str]) -> None:
+    """Raise UsageError where a profile or a file stands beside what it holds itself."""
+    if said:
+        raise UsageError(f"{whole} says it all: leave out {', '.join(said)}")
+
+
+def _declared(profile: str, *, as_json: bool) -> None:
+    """A profile's deployment at its target, by the mean lengths of its traffic."""
+    from auditor.instruments.load import Load
+    from auditor.instruments.predict import predict
+    from auditor.instruments.question import from_profile
+    from auditor.loading import load_profile
+    from auditor.redact import Redactor
+
+    loaded = load_profile(profile)
+    found, question = from_profile(loaded)
+    prompt, output = loaded.profile.traffic.mean_lengths
+    load = Load(batch=float(question.target or 1), prompt=prompt or None, output=output or None)
+    declared = loaded.profile.deployment.price_per_hour
+    price = declared / found.settings.devices if declared is not None else None
+    prices = {found.device.key: price} if found.device is not None and price is not None else {}
+    rate = loaded.profile.traffic.request_rate
+    _print(predict(found, load, prices, rate), as_json=as_json, clean=Redactor(loaded.secrets).text)
+
+
+def _print(answer: "Predicted", *, as_json: bool, clean: Callable[[str], str] = str) -> None:
+    from auditor.instruments.forecast import forecast
+    from auditor.report.predict import render
+
+    write(clean(json.dumps(forecast(answer), indent=2) + "\n" if as_json else render(answer)))
+
+
+def _answer(
+    row: dict[str, Any],
+    lengths: dict[str, str | None],
+    batch: str | None,
+    rate: str | None,
+    prices: list[str],
+    *,
+    as_json: bool,
+) -> None:
+    from auditor.instruments.load import asked
+    from auditor.instruments.predict import predict
+    from auditor.instruments.question import tokens
+
+    told = {flag: None if text is None else tokens(flag, text) for flag, text in lengths.items()}
+    if told["--prompt"] is None and told["--context"] is None:
+        raise UsageError("--prompt: give it with --output, or --context for decode alone: nothing else tells lengths")
+    if batch is not None and int(batch) < 1:
+        raise UsageError("--batch: at least 1 is needed")
+    keys = {"--prompt": "prompt_tokens", "--output": "output_tokens", "--context": "context_tokens"}
+    given = row | {keys[flag]: value for flag, value in told.items()} | {"batch": int(batch) if batch else None}
+    found, load = asked(given, base=Path())
+    money = _prices(prices, found.device.key if found.device is not None else None)
+    _print(predict(found, load, money, _rate(rate)), as_json=as_json)
+
+
+def _prices(written: list[str], own: str | None) -> dict[str, float]:
+    """Prices by accelerator; one without a name is that of the accelerator asked about."""
+    from auditor.catalog import accelerators
+
+    found: dict[str, float] = {}
+    for text in written:
+        name, _, amount = text.rpartition("=")
+        try:
+            price = float(amount)
+        except ValueError:
+            price = -1.0
+        if not 0 < price < 1e9:
+            raise UsageError(f"--price {text}: an amount an hour is needed, such as 2.50 or h200-sxm=3.80")
+        key = accelerators.find(name, any_memory=True).key if name else own
+        if key is not None:
+            found[key] = price
+    return found
+
+
+def _rate(written: str | None) -> float | None:
+    from auditor.units import RATE
+
+    if written is None:
+        return None
+    try:
+        return RATE.parse(written)
+    except ValueError as error:
+        raise UsageError(f"--rate {written}: {error}") from None
+
+
+def _file(source: str) -> None:
+    from auditor.instruments.batch import answered
+    from auditor.instruments.guess import guess
+
+    with _lines(source) as lines:
+        for line in answered(lines, guess):
+            write(line)
+
+
+@contextmanager
+def _lines(source: str) -> Iterator[TextIO]:
+    """The lines of a file or of stdin. Raises UsageError where they cannot be read."""
+    if source == "-":
+        yield sys.stdin
+        return
+    try:
+        with Path(source).open(encoding="utf-8", errors="replace") as lines:
+            yield lines
+    except OSError as error:
+        raise UsageError(f"--batch {source}: cannot be read ({error.strerror or error})") from None

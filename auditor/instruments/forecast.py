@@ -1,0 +1,117 @@
+"""`audit predict` as JSON data: every number with its unit and where it comes from."""
+
+from typing import Any
+
+from auditor.instruments.predict import Predicted, Speed
+from auditor.instruments.ranking import Ranked
+from auditor.theory.phases import Phase, Work
+
+__all__ = ["forecast"]
+
+
+def forecast(found: Predicted) -> dict[str, Any]:
+    """The answer as plain data of `schema_version` 1."""
+    geometry, settings, device = found.inputs.geometry, found.inputs.settings, found.inputs.device
+    told = found.inputs.sources
+    tells = ("tensor_parallel", "pipeline_parallel", "data_parallel", "expert_parallel", "quantization")
+    own = ("engine", "engine_version", *tells, "compute_dtype", "kv_bytes", "speculative_tokens", "enforce_eager")
+    return {
+        "schema_version": 1,
+        "model": geometry.name,
+        "accelerator": device.key if device is not None else None,
+        "count": settings.devices,
+        "settings": {
+            name: {"value": getattr(settings, name), "from": told.get(name, "default")}
+            for name in own
+            if getattr(settings, name) is not None
+        },
+        "load": {
+            "batch": _number(found.load.batch, "sequences", "declared"),
+            "prompt": _number(found.load.prompt, "tokens", "declared"),
+            "output": _number(found.load.output, "tokens", "declared"),
+            "context": _number(found.load.held, "tokens", "declared" if found.load.context is not None else "computed"),
+        },
+        "peak": _number(found.peak, "FLOP/s", "catalogue"),
+        "bandwidth": _number(device.bandwidth if device is not None else None, "bytes/s", "catalogue"),
+        "ridge": _number(found.ridge, "FLOP/byte", "computed"),
+        "compute_bound_from": _number(found.critical, "tokens a step", "computed"),
+        "prefill": _speed(found.prefill),
+        "decode": _speed(found.decode),
+        "request": _number(found.request_seconds, "s", "computed"),
+        "requests_per_second": _number(found.requests_per_second, "/s", "computed"),
+        "replicas": _number(found.replicas, "replicas", "computed"),
+        "cost": _cost(found),
+        "holds": _number(found.holds, "sequences", "computed"),
+        "ranking": [_ranked(row) for row in found.ranking],
+        "provisional": list(found.provisional),
+        "notes": list(dict.fromkeys(found.notes)),
+    }
+
+
+def _number(value: float | None, unit: str, origin: str) -> dict[str, Any] | None:
+    return None if value is None else {"value": value, "unit": unit, "from": origin}
+
+
+def _speed(speed: Speed | None) -> dict[str, Any] | None:
+    if speed is None:
+        return None
+    expected, limit = speed.expected, speed.limit
+    parts = {
+        "weights": expected.weights_s,
+        "kv": expected.kv_s,
+        "compute": expected.compute_s,
+        "overhead": expected.overhead_s,
+        "of_which_links": expected.links_s,
+        "of_which_prompts": expected.prompts_s,
+    }
+    return {
+        "seconds": {"value": expected.seconds, "low": expected.low, "high": expected.high, "unit": "s"},
+        "band": "80 %",
+        "bound": expected.bound,
+        "parts": {name: _number(seconds, "s", "computed") for name, seconds in parts.items()},
+        "limit": _number(speed.least, "s", "computed"),
+        "limit_bound": limit.bound,
+        "products": _phase(speed.phase),
+        "source": expected.source,
+    }
+
+
+def _phase(phase: Phase) -> dict[str, Any]:
+    return {
+        "sequences": phase.sequences,
+        "q": {"n": phase.n, "width": phase.q_width},
+        "kv": {"m": phase.m, "width": phase.kv_width},
+        "linear": _work(phase.linear),
+        "attention": _work(phase.attention),
+        "total": _work(phase.total),
+    }
+
+
+def _work(work: Work) -> dict[str, Any]:
+    return {
+        "flops": _number(work.flops, "FLOP", "computed"),
+        "bytes": _number(work.bytes, "bytes", "computed"),
+        "intensity": _number(work.intensity, "FLOP/byte", "computed"),
+    }
+
+
+def _cost(found: Predicted) -> dict[str, Any] | None:
+    if found.cost is None:
+        return None
+    return {
+        "per_million_input": _number(found.cost.per_million_input, "money", "computed"),
+        "per_million_output": _number(found.cost.per_million_output, "money", "computed"),
+    }
+
+
+def _ranked(row: Ranked) -> dict[str, Any]:
+    return {
+        "accelerator": row.device.key,
+        "confidence": row.device.confidence,
+        "request": _number(row.request, "s", "computed"),
+        "ttft": _number(row.ttft, "s", "computed"),
+        "tpot": _number(row.tpot, "s", "computed"),
+        "holds": row.holds,
+        "cost_per_request": _number(row.cost, "money", "computed"),
+        "asked": row.mine,
+    }

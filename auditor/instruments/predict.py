@@ -1,0 +1,162 @@
+"""`audit predict` in detail: how fast one replica is at a load, what bounds it, what it costs, what would be faster."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from auditor.instruments.brief import weights_of
+from auditor.instruments.inputs import Inputs
+from auditor.instruments.load import Load, Theory, provisional, theory
+from auditor.instruments.ranking import Ranked, held_at_once, ranking
+from auditor.theory.dominance import predicted_device_share
+from auditor.theory.phases import Phase, critical_tokens, decode_phase, prefill_phase, ridge
+from auditor.theory.roofline import Limit, Prediction, decode_limit, predict_decode, predict_prefill, prefill_limit
+from auditor.theory.work import rate
+from auditor.units import plain, quantity
+
+__all__ = ["Cost", "Predicted", "Speed", "predict"]
+
+_HOUR, _MILLION = 3600.0, 1e6
+_FASTER = 8  # accelerators shown in the ranking
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """One phase: the expected time, the least that physics allows (both in seconds), and its products."""
+
+    expected: Prediction
+    limit: Limit
+    least: float
+    phase: Phase
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Money for a million prompt and a million output tokens, shared by the device time that each takes."""
+
+    per_million_input: float
+    per_million_output: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predicted:
+    """Everything that `audit predict` says of one replica; a phase is None where the load does not tell its lengths.
+
+    `critical` are the tokens of a step from which linear layers are bound by compute. `requests_per_second` are those
+    of the whole replica at this load; `replicas` how many a stated rate needs. `holds` is how many sequences of this
+    length the KV cache carries at once, None where that is not known. `provisional` names uncertain figures.
+    """
+
+    inputs: Inputs
+    load: Load
+    prefill: Speed | None
+    decode: Speed | None
+    ridge: float
+    peak: float
+    critical: float
+    request_seconds: float | None
+    requests_per_second: float | None
+    replicas: int | None
+    cost: Cost | None
+    holds: float | None
+    ranking: tuple[Ranked, ...]
+    provisional: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def streams_per_second(self) -> tuple[float, float] | None:
+        """Tokens a second of one sequence and of all while they decode."""
+        if self.decode is None:
+            return None
+        each = 1 / self.decode.expected.seconds
+        return each, each * self.load.batch
+
+
+def predict(
+    found: Inputs, load: Load, prices: Mapping[str, float] | None = None, request_rate: float | None = None
+) -> Predicted:
+    """Answer a speed question. `prices` are per hour of one accelerator, by key; `request_rate` is per second.
+
+    Raises UsageError where an input lacks.
+    """
+    ready, prices = theory(found), prices or {}
+    prefill, decode = _prefill(ready, load), _decode(ready, load)
+    seconds = _request(load, prefill, decode)
+    rate_of_one = load.batch / seconds if seconds else None
+    device, settings = ready[2], ready[1]
+    holds = held_at_once(found, load.held) if load.held is not None else None
+    return Predicted(
+        inputs=found,
+        load=load,
+        prefill=prefill,
+        decode=decode,
+        ridge=ridge(device, settings),
+        peak=rate(device, settings.compute_dtype),
+        critical=critical_tokens(*ready),
+        request_seconds=seconds,
+        requests_per_second=rate_of_one,
+        replicas=_replicas(request_rate, rate_of_one),
+        cost=_cost(ready, load, prices.get(device.key), rate_of_one),
+        holds=holds,
+        ranking=ranking(found, load, prices, _FASTER) if seconds else (),
+        provisional=provisional(device, "bandwidth", "flops"),
+        notes=(*found.notes, *_too_large(found), *_held_note(load, holds)),
+    )
+
+
+def _prefill(ready: Theory, load: Load) -> Speed | None:
+    if not load.prompt:
+        return None
+    limit = prefill_limit(*ready, load.prompt)
+    return Speed(predict_prefill(*ready, load.prompt), limit, limit.seconds, prefill_phase(*ready[:2], load.prompt))
+
+
+def _decode(ready: Theory, load: Load) -> Speed | None:
+    held = load.held
+    if held is None:
+        return None
+    limit = decode_limit(*ready, load.batch, held)
+    expected = predict_decode(*ready, load.batch, held, load.ratio)
+    least = limit.seconds / (1 + ready[1].speculative_tokens)
+    return Speed(expected, limit, least, decode_phase(*ready[:2], load.batch, held))
+
+
+def _request(load: Load, prefill: Speed | None, decode: Speed | None) -> float | None:
+    """Seconds from a request to its last token."""
+    if prefill is None or decode is None or not load.output:
+        return None
+    return prefill.expected.seconds + max(0.0, load.output - 1) * decode.expected.seconds
+
+
+def _replicas(wanted: float | None, one: float | None) -> int | None:
+    return math.ceil(wanted / one - 1e-9) if wanted and one else None
+
+
+def _cost(ready: Theory, load: Load, price: float | None, requests: float | None) -> Cost | None:
+    """What a replica costs in the time of one request, shared between its prompt and its reply by device time."""
+    if price is None or requests is None or not load.prompt or not load.output:
+        return None
+    each = price * ready[1].devices / _HOUR / requests
+    share = predicted_device_share(*ready, round(load.batch), load.prompt, load.output)
+    if load.batch <= 1:  # nobody else's prompt is read in between: the reply's own steps are known
+        decode = predict_decode(*ready, 1, load.held or load.prompt).seconds * load.output
+        share = 1 - min(1.0, decode * requests)
+    return Cost(each * share / load.prompt * _MILLION, each * (1 - share) / load.output * _MILLION)
+
+
+def _too_large(found: Inputs) -> tuple[str, ...]:
+    weights, device = weights_of(found), found.device
+    if weights is None or device is None or weights <= (device.usable_bytes or device.memory_bytes):
+        return ()
+    name, size = device.name, quantity(weights, "bytes")
+    return (f"{size} of weights do not fit into one {name}: these times are those of one that had the memory",)
+
+
+def _held_note(load: Load, holds: float | None) -> tuple[str, ...]:
+    if holds is None or holds >= load.batch:
+        return ()
+    most = plain(max(0.0, holds), 3)
+    return (
+        f"the KV cache carries about {most} of {plain(load.batch)} such sequences at once (audit fit says more): the "
+        "others wait, and these times are those of a replica that carries all",
+    )

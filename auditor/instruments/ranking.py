@@ -1,0 +1,108 @@
+"""Accelerators ranked for one model and load: the same deployment on each part of the catalogue that holds it."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from auditor.catalog import accelerators
+from auditor.engines.formats import compute_dtype
+from auditor.engines.generations import compute_capability
+from auditor.instruments.inputs import Inputs
+from auditor.instruments.load import Load
+from auditor.theory.device import Device
+from auditor.theory.kv.pool import capacity, kv_pool
+from auditor.theory.memory import memory
+from auditor.theory.roofline import predict_decode, predict_prefill
+from auditor.theory.settings import Settings
+
+__all__ = ["Ranked", "held_at_once", "ranking"]
+
+_PLAIN = ("bf16", "fp16", "fp32")
+_HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranked:
+    """A device with the expected seconds of a whole request, to its first token and a token; `cost` of one request
+    where a price is known; `mine` marks the device that was asked about. `holds` says whether the KV cache carries the
+    load (None: not known).
+    """
+
+    device: Device
+    request: float
+    ttft: float
+    tpot: float
+    holds: bool | None
+    cost: float | None
+    mine: bool
+
+
+def ranking(found: Inputs, load: Load, prices: Mapping[str, float], most: int) -> tuple[Ranked, ...]:
+    """The fastest devices that hold the load, or the cheapest where any has a price, and always the one asked about.
+
+    As many of each, under the same parallelism. Parts sold with several memories are listed once, with the smallest
+    that holds the load.
+    """
+    rows = sorted(_rows(found, load, prices), key=_money if prices else _time)
+    shown = [row for row in rows if row.holds and (not prices or row.cost is not None)][:most]
+    mine = [row for row in rows if row.mine and row not in shown]
+    return (*shown, *mine)
+
+
+def _time(row: Ranked) -> tuple[float, float]:
+    return row.request, row.tpot
+
+
+def _money(row: Ranked) -> tuple[float, float]:
+    return math.inf if row.cost is None else row.cost, row.request
+
+
+def _rows(found: Inputs, load: Load, prices: Mapping[str, float]) -> Iterator[Ranked]:
+    own, seen = found.device, set[tuple[str, float]]()
+    others = (device for device in accelerators.devices() if own is None or device.key != own.key)
+    for device in (*((own,) if own is not None else ()), *others):
+        mine = device is own
+        moved = found if mine else replace(found, device=device, settings=_moved(found.settings, device))
+        holds = _holds(moved, load)
+        part = (device.name.rpartition(" ")[0] if device.kind == "unified" else device.key, device.bandwidth)
+        if not mine and (not holds or part in seen or not device.flops):
+            continue
+        seen.add(part)
+        yield _ranked(moved, device, load, prices.get(device.key), holds, mine)
+
+
+def _moved(settings: Settings, device: Device) -> Settings:
+    """The same settings on another device: its own units, vendor and generation."""
+    plain = settings.compute_dtype if settings.compute_dtype in _PLAIN else "bf16"
+    dtype = compute_dtype(settings.quantization, plain, frozenset(device.flops))
+    return replace(settings, compute_dtype=dtype, vendor=device.vendor, capability=compute_capability(device))
+
+
+def _ranked(  # noqa: PLR0917
+    found: Inputs, device: Device, load: Load, price: float | None, holds: bool | None, mine: bool
+) -> Ranked:
+    theory = found.geometry, found.settings, device
+    prompt, output, held = load.prompt or 1.0, load.output or 1.0, load.held or 1.0
+    ttft = predict_prefill(*theory, prompt).seconds
+    tpot = predict_decode(*theory, load.batch, held, load.ratio).seconds
+    request = ttft + max(0.0, output - 1) * tpot
+    cost = None if price is None else price * found.settings.devices / _HOUR * request / load.batch
+    return Ranked(device=device, request=request, ttft=ttft, tpot=tpot, holds=holds, cost=cost, mine=mine)
+
+
+def _holds(found: Inputs, load: Load) -> bool | None:
+    carried = held_at_once(found, load.held or 1.0)
+    return None if carried is None else carried >= load.batch
+
+
+def held_at_once(found: Inputs, tokens: float) -> float | None:
+    """Sequences of this many tokens that the KV cache carries at once; None where memory or rule are not known."""
+    geometry, settings, device = found.geometry, found.settings, found.device
+    if device is None or device.usable_bytes is None or not geometry.vocab_size:
+        return None
+    try:
+        split = None if settings.pins_pool else memory(geometry, settings, device)
+        pool = kv_pool(geometry, settings, None if split is None else max(0.0, split.pool))
+        return capacity(geometry, settings, pool, round(tokens)) if pool.tokens > 0 else 0.0
+    except ValueError:
+        return None

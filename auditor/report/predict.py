@@ -1,0 +1,212 @@
+"""`audit predict` as text: both phases' times, their products, where the time goes, money, other accelerators."""
+
+import textwrap
+from collections.abc import Iterable, Iterator
+
+from auditor.engines.flavours import FLAVOURS
+from auditor.instruments.predict import Predicted, Speed
+from auditor.instruments.ranking import Ranked
+from auditor.report.fit import Part, bar
+from auditor.report.words import clean, quantity
+from auditor.theory.phases import Phase, Work
+from auditor.units import plain
+
+__all__ = ["render"]
+
+WIDTH = 80
+_COLUMN = 26
+_WHY = {
+    "weights": "reading the weights takes most of it: larger batches cost little, fewer bytes a weight gain most",
+    "kv": "reading the KV cache takes most of it: shorter contexts, fewer sequences or an 8-bit cache gain most",
+    "compute": "multiplying takes most of it: more or faster units gain most, and fewer tokens to read",
+    "overhead": "launching kernels and exchanging data take most of it: fewer devices or larger steps gain most",
+    "mixed": "no part is 1.3 times the next: it takes more than one change",
+}
+_NAMES = {"decode": "a token of each sequence", "prefill": "to the first token of a prompt alone"}
+
+
+def render(found: Predicted) -> str:
+    """The answer as plain text of at most 80 columns."""
+    blocks = [_head(found), _products(found), _parts(found), _service(found), _ranking(found), _notes(found)]
+    return "\n\n".join("\n".join(line.rstrip() for line in block) for block in map(list, blocks) if block) + "\n"
+
+
+def _wrap(text: str, first: str = "", indent: int = 2) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=" " * indent, break_on_hyphens=False)
+
+
+# ---------------------------------------------------------------------------------------------------------------- head
+
+
+def _head(found: Predicted) -> Iterable[str]:
+    for name, speed in _phases(found):
+        band = f"{quantity(speed.expected.low, 's')} to {quantity(speed.expected.high, 's')}"
+        text = f"{quantity(speed.expected.seconds, 's')} {_NAMES[name]} ({band} in 80 %)"
+        if name == "decode" and found.streams_per_second is not None:
+            each, together = found.streams_per_second
+            text += f", {plain(each)} tok/s each and {plain(together)} tok/s in all"
+        text += f"; physics allows {quantity(speed.least, 's')} at best{_doubt(found, name)}."
+        yield from _wrap(text, f"{name:<9}", 9)
+    yield from _wrap(" | ".join(_what(found)), "  ")
+
+
+def _phases(found: Predicted) -> Iterator[tuple[str, Speed]]:
+    for name, speed in (("prefill", found.prefill), ("decode", found.decode)):
+        if speed is not None:
+            yield name, speed
+
+
+def _doubt(found: Predicted, phase: str) -> str:
+    """Decode rests on the bandwidth, prefill on both figures."""
+    rests = ("bandwidth",) if phase == "decode" else ("bandwidth", "flops")
+    return " (provisional)" if set(rests) & set(found.provisional) else ""
+
+
+def _device(found: Predicted) -> str:
+    return found.inputs.device.name if found.inputs.device is not None else "unknown"
+
+
+def _what(found: Predicted) -> Iterator[str]:
+    geometry, settings, load = found.inputs.geometry, found.inputs.settings, found.load
+    weights = settings.quantization or settings.compute_dtype
+    yield f"{clean(geometry.name or 'the model', 60)}, {clean(weights, 20)}"
+    title = FLAVOURS[settings.engine].title if settings.engine in FLAVOURS else settings.engine
+    yield f"{clean(title, 40)} {clean(settings.engine_version or '', 20)}".rstrip()
+    yield f"{settings.devices} x {clean(_device(found), 40)}"
+    degrees = {"TP": settings.tensor_parallel, "PP": settings.pipeline_parallel, "DP": settings.data_parallel}
+    if parallel := ", ".join(f"{word} {degree}" for word, degree in degrees.items() if degree > 1):
+        yield parallel
+    lengths = {"prompt": load.prompt, "output": load.output, "context": load.context}
+    told = [f"{plain(tokens, 6)} {what} tokens" for what, tokens in lengths.items() if tokens]
+    yield ", ".join([f"{plain(load.batch)} at once", *told])
+
+
+# ------------------------------------------------------------------------------------------------------------ products
+
+
+def _products(found: Predicted) -> Iterable[str]:
+    phases = [(name, speed) for name, speed in _phases(found)]
+    if not phases:
+        return
+    titles = {"prefill": "prefill, one prompt", "decode": f"decode, {plain(found.load.batch)} at once"}
+    yield from _line("products of one step", [titles[name] for name, _ in phases])
+    if phases[0][1].phase.q_width:
+        yield from _line("  Q (N x d)", [_rows(s.phase.n, s.phase.q_width, s.phase) for _, s in phases])
+        yield from _line("  K, V (M x d)", [_rows(s.phase.m, s.phase.kv_width, s.phase) for _, s in phases])
+        kinds = {"prefill": "matrix x matrix (GEMM)", "decode": "vector x matrix (GEMV)"}
+        yield from _line("  Q times K", [kinds[name] for name, _ in phases])
+    for label, pick in (("weights", _linear), ("attention", _attention), ("all", _total)):
+        works = [pick(speed.phase) for _, speed in phases]
+        yield from _line(f"  {label}: FLOP", [_engineering(work.flops) for work in works])
+        yield from _line("    bytes moved", [quantity(work.bytes, "bytes") for work in works])
+        yield from _line("    FLOP/byte", [plain(work.intensity) for work in works])
+    yield from _line("  ridge, FLOP/byte", [plain(found.ridge)] * len(phases))
+    yield from _line("  which binds", [_binds(speed.phase, found.ridge) for _, speed in phases])
+    peak, dtype = quantity(found.peak, "FLOP/s"), found.inputs.settings.compute_dtype
+    device = found.inputs.device
+    sheet = f"{peak} of {dtype} over {quantity(device.bandwidth if device else None, 'bytes/s')}"
+    each = "one device's share; " if found.inputs.settings.devices > 1 else ""
+    text = f"{each}the ridge is {sheet}. Products with the weights turn compute-bound from {plain(found.critical)}"
+    yield from _wrap(f"{text} tokens a step.", "  ")
+
+
+def _line(label: str, cells: list[str]) -> Iterator[str]:
+    yield f"{label:<24}" + "".join(f"{cell:<{_COLUMN}}" for cell in cells)
+
+
+def _binds(phase: Phase, ridge: float) -> str:
+    """What the intensity says: compute above the ridge, else whatever moves more bytes."""
+    if phase.total.intensity >= ridge > 0:
+        return "compute"
+    return "KV cache" if phase.attention.bytes > phase.linear.bytes else "weights"
+
+
+def _rows(rows: float, width: int, phase: Phase) -> str:
+    each = " each" if phase.name == "decode" and phase.sequences > 1 else ""
+    return f"{rows:,.0f} x {width:,}{each}"
+
+
+def _linear(phase: Phase) -> Work:
+    return phase.linear
+
+
+def _attention(phase: Phase) -> Work:
+    return phase.attention
+
+
+def _total(phase: Phase) -> Work:
+    return phase.total
+
+
+def _engineering(flops: float) -> str:
+    return quantity(flops, "FLOP/s").removesuffix("FLOP/s").strip()
+
+
+# --------------------------------------------------------------------------------------------------------------- parts
+
+
+def _parts(found: Predicted) -> Iterable[str]:
+    for name, speed in _phases(found):
+        expected = speed.expected
+        parts = [
+            Part("#", "weights", expected.weights_s),
+            Part("=", "KV cache" if name == "decode" else "scores", expected.kv_s),
+            Part("*", "compute", expected.compute_s),
+            Part("+", "overhead", expected.overhead_s),
+        ]
+        yield f"{name}: where {quantity(expected.seconds, 's')} go (bound by {_bound(expected.bound)})"
+        yield bar(parts)
+        shown = ", ".join(f"{part.symbol} {part.name} {quantity(part.size, 's')}" for part in parts if part.size > 0)
+        of_these = (("between devices", expected.links_s), ("on others' prompts", expected.prompts_s))
+        also = ", ".join(f"{quantity(seconds, 's')} {what}" for what, seconds in of_these if seconds > 0)
+        yield from _wrap(f"{shown} (of these {also})" if also else shown, "  ")
+        yield from _wrap(f"{_WHY[expected.bound]}. Priors: {expected.source}.", "  ")
+
+
+def _bound(bound: str) -> str:
+    return "several parts" if bound == "mixed" else bound
+
+
+# -------------------------------------------------------------------------------------------------------------- service
+
+
+def _service(found: Predicted) -> Iterable[str]:
+    if found.request_seconds is not None and found.requests_per_second is not None:
+        rate = f"{plain(found.requests_per_second)} requests/s a replica"
+        more = f"; {found.replicas:,} replicas for the rate asked" if found.replicas is not None else ""
+        yield from _wrap(f"{quantity(found.request_seconds, 's')} a request, {rate}{more}", "request   ", 10)
+    if found.holds is not None:
+        holds = f"the KV cache carries {found.holds:,.0f} sequences of {plain(found.load.held or 0, 6)} tokens at once"
+        yield from _wrap(holds, "memory    ", 10)
+    if found.cost is not None:
+        money = f"{plain(found.cost.per_million_input)} a million prompt tokens,"
+        yield from _wrap(f"{money} {plain(found.cost.per_million_output)} a million output tokens", "cost      ", 10)
+
+
+def _ranking(found: Predicted) -> Iterable[str]:
+    if not found.ranking:
+        return
+    money = any(row.cost is not None for row in found.ranking)
+    head = f"{'this load on others':<30}{'request':>12}{'TTFT':>12}{'a token':>12}"
+    yield f"{head}{'1000 requests':>14}" if money else head
+    for row in found.ranking:
+        yield _ranked(row, money, found.inputs.settings.devices)
+
+
+def _ranked(row: Ranked, money: bool, devices: int) -> str:
+    doubt = "?" if row.device.confidence == "C" else ""
+    label = f"{devices} x {row.device.key}{doubt}{' (asked)' if row.mine else ''}"
+    cells = "".join(f"{quantity(seconds, 's'):>12}" for seconds in (row.request, row.ttft, row.tpot))
+    cost = f"{plain(1000 * row.cost):>14}" if money and row.cost is not None else ""
+    return f"  {label:<28}{cells}{cost}" + ("  too small" if row.holds is False else "")
+
+
+def _notes(found: Predicted) -> Iterable[str]:
+    notes = list(dict.fromkeys(found.notes))
+    if found.provisional:
+        figures = " and ".join(found.provisional)
+        notes.append(f"provisional: {figures} of {clean(_device(found), 40)} are recalled or in dispute")
+    if any(row.device.confidence == "C" for row in found.ranking):
+        notes.append("? some figures of this accelerator are recalled or in dispute")
+    for note in notes:
+        yield from _wrap(clean(note), "note: ", 6)

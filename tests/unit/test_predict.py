@@ -1,0 +1,276 @@
+"""`audit predict`: rows in, figures out; the answer in detail, as data and as text."""
+
+import json
+import sys
+from typing import Any
+
+import pytest
+
+from auditor.__main__ import main
+from auditor.errors import UsageError
+from auditor.instruments.ages import aged
+from auditor.instruments.forecast import forecast
+from auditor.instruments.guess import guess
+from auditor.instruments.load import asked
+from auditor.instruments.predict import Predicted, predict
+from auditor.theory.settings import Settings
+
+ROW: dict[str, Any] = {
+    "model": "llama-3.1-70b",
+    "accelerator": "h100-sxm",
+    "count": 2,
+    "tensor_parallel": 2,
+    "quantization": "fp8",
+    "engine": "vllm 0.18.0",
+    "batch": 32,
+    "prompt_tokens": 4000,
+    "output_tokens": 500,
+}
+
+
+def told(**changes: Any) -> Predicted:
+    found, load = asked({**ROW, **changes})
+    return predict(found, load)
+
+
+# --------------------------------------------------------------------------------------------------------------- batch
+
+
+def test_a_row_gets_the_metric_it_asks_for():
+    answer = guess({**ROW, "metric": "tpot_ms", "context_tokens": 4250})
+    assert set(answer) == {"tpot_ms", "low", "high", "limit", "bound"}
+    assert answer["limit"] < answer["low"] < answer["tpot_ms"] < answer["high"]
+    # 35.3 GB of weights and 32 x 4,250 tokens x 163,840 bytes a device over 3.35 TB/s
+    assert answer["limit"] == pytest.approx((35.29e9 + 32 * 4250 * 163_840) / 3.35e9, rel=2e-3)
+
+
+def test_rates_are_better_where_higher():
+    row = {**ROW, "metric": "decode_tok_s", "prompt_tokens": None, "output_tokens": None, "context_tokens": 4250}
+    answer = guess(row)
+    assert answer["low"] < answer["decode_tok_s"] < answer["high"] < answer["limit"]
+    step = guess({**row, "metric": "tpot_ms"})
+    assert answer["decode_tok_s"] == pytest.approx(32 * 1000 / step["tpot_ms"])
+    prompts = guess({**ROW, "metric": "prefill_tok_s", "batch": 4})
+    alone = guess({**ROW, "metric": "ttft_ms"})
+    assert prompts["prefill_tok_s"] > 4000 / alone["ttft_ms"] * 1000  # the fixed part is shared
+    assert prompts["limit"] > prompts["prefill_tok_s"]
+
+
+def test_without_a_metric_a_row_gets_what_its_lengths_tell():
+    assert set(guess(ROW)) == {"ttft_ms", "tpot_ms"}
+    assert set(guess({**ROW, "prompt_tokens": None, "context_tokens": 100})) == {"tpot_ms"}
+    assert set(guess(ROW)["ttft_ms"]) == {"value", "low", "high", "limit", "bound"}
+
+
+def test_provisional_figures_are_marked_where_they_are_used():
+    row = {**ROW, "accelerator": "M5 Max 128GB", "count": 1, "tensor_parallel": 1, "engine": "llama.cpp"}
+    assert guess({**row, "metric": "ttft_ms"})["provisional"] == ["flops"]
+    assert "provisional" not in guess({**row, "metric": "tpot_ms"})  # 614 GB/s are Apple's own
+    assert "provisional" not in guess({**ROW, "metric": "ttft_ms"})
+
+
+def test_a_part_may_leave_its_memory_open():
+    row = {**ROW, "accelerator": "apple-m1-max", "count": 1, "tensor_parallel": 1, "metric": "tpot_ms"}
+    assert guess(row)["tpot_ms"] > 0
+
+
+def test_drafts_lower_the_limit():
+    plain, drafted = (guess({**ROW, "metric": "tpot_ms", "num_speculative_tokens": n}) for n in (None, 3))
+    assert drafted["limit"] == pytest.approx(plain["limit"] / 4)
+    assert drafted["tpot_ms"] < plain["tpot_ms"]
+
+
+WRONG = [
+    ({"metric": "tpot"}, "metric: tpot is not known, did you mean 'tpot_ms'"),
+    ({"metric": "ttft_ms", "prompt_tokens": None}, "prompt_tokens: needed"),
+    ({"metric": "tpot_ms", "prompt_tokens": None}, "context_tokens: needed"),
+    ({"prompt_tokens": None}, "prompt_tokens: or context_tokens is needed"),
+    ({"batch": -1}, "batch: -1, a number of 0 or more is needed"),
+    ({"prompt_tokens": "many"}, "prompt_tokens: 'many', a number"),
+    ({"accelerator": "a100"}, "accelerator 'a100' is ambiguous, say which"),
+    ({"accelerator": "h1000"}, "unknown accelerator 'h1000', did you mean h100-sxm"),
+    ({"accelerator": "h1000", "gpu_memory_gib": 80}, "no speed is known of h1000"),
+    ({"accelerator": None}, "accelerator: none is named"),
+    ({"batches": 3}, "batches: unknown key"),
+]
+
+
+@pytest.mark.parametrize(("changes", "words"), WRONG)
+def test_mistakes_name_the_key(changes, words):
+    with pytest.raises(UsageError) as caught:
+        guess({**ROW, **changes})
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+# ---------------------------------------------------------------------------------------------------------------- ages
+
+AGES = [  # the engine as it is written, fused attention, eager
+    ("llama.cpp 2024-05", False, False),
+    ("llama.cpp b6918 CUDA", True, False),
+    ("llama.cpp b1550 Metal", False, False),
+    ("llama.cpp b5000 CUDA FA", True, False),
+    ("llama.cpp", True, False),
+    ("vllm 2023", True, True),
+    ("vllm 0.2.5", True, True),
+    ("vllm 0.2.6", True, False),
+    ("vllm", True, False),
+]
+
+
+@pytest.mark.parametrize(("written", "fused", "eager"), AGES)
+def test_what_old_engines_could_not_do(written, fused, eager):
+    name, _, version = written.partition(" ")
+    settings = Settings(engine={"llama.cpp": "llamacpp"}.get(name, name), engine_version=version or None)
+    found = aged(settings, written)
+    assert (found.fused_attention, found.enforce_eager) == (fused, eager)
+
+
+# ------------------------------------------------------------------------------------------------------------ in detail
+
+
+def test_an_answer_in_detail():
+    found = told()
+    assert found.decode is not None
+    assert found.prefill is not None
+    assert found.ridge == pytest.approx(1979 / 3.35)
+    assert found.critical == pytest.approx(1979 / 3.35 / 2)
+    # A request is its prompt and 499 steps; 32 of them run at once.
+    seconds = found.prefill.expected.seconds + 499 * found.decode.expected.seconds
+    assert found.request_seconds == pytest.approx(seconds)
+    assert found.requests_per_second == pytest.approx(32 / seconds)
+    assert found.holds is not None
+    assert found.holds > 32
+
+
+def test_money_is_shared_by_device_time():
+    found, load = asked(ROW)
+    answer = predict(found, load, {"h100-sxm": 2.0}, request_rate=10.0)
+    cost, rate = answer.cost, answer.requests_per_second
+    assert cost is not None
+    assert rate is not None
+    # two devices at 2.00 an hour, spread over the requests of an hour
+    each = 4.0 / 3600 / rate
+    assert (4000 * cost.per_million_input + 500 * cost.per_million_output) / 1e6 == pytest.approx(each)
+    assert answer.replicas == -(-10 // rate)
+    alone, one = asked({**ROW, "batch": 1})
+    single = predict(alone, one, {"h100-sxm": 2.0}).cost
+    assert single is not None
+    assert single.per_million_output > 10 * cost.per_million_output
+
+
+def test_accelerators_are_ranked_for_the_load():
+    found = told()
+    keys = [row.device.key for row in found.ranking]
+    assert keys[-1] == "h100-sxm"  # the one asked about is always there
+    assert keys.index("b200-sxm") < keys.index("h200-sxm") < keys.index("h100-sxm")
+    assert "rtx-4090" not in keys  # two of them do not hold 70B in fp8
+    times = [row.request for row in found.ranking[:-1]]
+    assert times == sorted(times)
+
+
+def test_prices_rank_by_money():
+    found, load = asked(ROW)
+    answer = predict(found, load, {"h100-sxm": 2.0, "h200-sxm": 2.1, "b200-sxm": 40.0})
+    assert [row.device.key for row in answer.ranking] == ["h200-sxm", "h100-sxm", "b200-sxm"]
+
+
+def test_what_does_not_fit_is_said():
+    large = told(model="llama-3.1-405b", count=1, tensor_parallel=1, quantization=None)
+    assert any("of weights do not fit into one H100" in note for note in large.notes)
+    crowded = told(batch=500)
+    assert any("carries about" in note and "the others wait" in note for note in crowded.notes)
+
+
+def test_the_document_gives_units_and_origins():
+    data = forecast(told())
+    assert data["schema_version"] == 1
+    assert data["decode"]["seconds"]["low"] < data["decode"]["seconds"]["value"] < data["decode"]["seconds"]["high"]
+    assert data["decode"]["limit"]["unit"] == "s"
+    assert data["ridge"] == {"value": pytest.approx(590.7, abs=0.1), "unit": "FLOP/byte", "from": "computed"}
+    assert data["settings"]["quantization"] == {"value": "fp8", "from": "declared"}
+    parts = data["decode"]["parts"]
+    whole = sum(part["value"] for name, part in parts.items() if not name.startswith("of_which"))
+    assert whole == pytest.approx(data["decode"]["seconds"]["value"])
+    assert json.loads(json.dumps(data)) == data
+
+
+# ----------------------------------------------------------------------------------------------------------------- cli
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run `audit predict ...`; gives (exit code, stdout, stderr)."""
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["audit", "predict", *arguments])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        captured = capsys.readouterr()
+        return int(stop.value.code or 0), captured.out, captured.err
+
+    return call
+
+
+QUICK = ("--model", "llama-3.1-70b", "--accelerator", "h100-sxm", "--count", "2", "--tp", "2", "--quantization", "fp8")
+
+
+def test_a_quick_question(run):
+    code, out, _ = run(*QUICK, "--batch", "32", "--context", "4000", "--prompt", "4000", "--output", "500")
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= 80
+    for line in ("1 x 8,192 each", "4,000 x 1,024 each", "matrix x matrix (GEMM)    vector x matrix (GEMV)"):
+        assert line in out
+    flat = " ".join(out.split())
+    assert "physics allows" in flat
+    assert "in 80 %" in flat
+    assert "compute-bound from 295 tokens a step" in flat
+
+
+def test_money_and_replicas(run):
+    arguments = ("--batch", "32", "--prompt", "4k", "--output", "500", "--price", "2.5", "--price", "h200=3.5")
+    code, out, _ = run(*QUICK, *arguments, "--rate", "5/s")
+    assert code == 0
+    assert "a million prompt tokens" in " ".join(out.split())
+    assert "replicas for the rate asked" in " ".join(out.split())
+    assert [line.split()[2] for line in out.splitlines() if line.startswith("  2 x h")] == ["h100-sxm", "h200-sxm"]
+
+
+def test_json_of_a_profile(run):
+    code, out, _ = run("embedded", "--json")
+    data = json.loads(out)
+    assert code == 0
+    assert data["load"]["batch"]["value"] == 64
+    assert data["accelerator"] == "rtx-4090"
+
+
+def test_many_questions(run, tmp_path):
+    rows = [{**ROW, "id": "a", "metric": "tpot_ms"}, {**ROW, "id": "b", "metric": "x"}, {**ROW, "metric": "ttft_ms"}]
+    file = tmp_path / "questions.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for flag in ("--batch", "--batch-file"):
+        code, out, _ = run(flag, str(file))
+        answers = [json.loads(line) for line in out.splitlines()]
+        assert code == 0
+        assert [answer["id"] for answer in answers] == ["a", "b", 3]
+        assert "error" in answers[1]
+        assert answers[0]["tpot_ms"] > answers[0]["limit"]
+
+
+USAGE = [
+    (("--batch", "missing.jsonl"), "--batch missing.jsonl: cannot be read"),
+    ((*QUICK,), "--prompt: give it with --output, or --context"),
+    ((*QUICK, "--batch", "0", "--context", "10"), "--batch: at least 1 is needed"),
+    ((*QUICK, "--context", "10", "--price", "much"), "--price much: an amount an hour is needed"),
+    ((*QUICK, "--context", "10", "--rate", "5"), "--rate 5: needs its unit"),
+    (("embedded", "--model", "x"), "PROFILE says it all: leave out --model"),
+    (("--batch-file", "x.jsonl", "--context", "3"), "--batch x.jsonl says it all: leave out --context"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), USAGE)
+def test_usage_mistakes_are_2(run, arguments, words):
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert words in err
+    assert err.count("\n") == 1
