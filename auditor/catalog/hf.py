@@ -12,8 +12,10 @@ from auditor.catalog.hf_layers import Mixer, indexer, layers, mixers
 from auditor.catalog.hf_quantization import quantization
 from auditor.catalog.hf_state import recurrent
 from auditor.catalog.parameters import Counts, count
+from auditor.catalog.rotary import rotary
+from auditor.catalog.towers import towers
 from auditor.errors import UsageError
-from auditor.theory.kv.geometry import Experts, Geometry
+from auditor.theory.kv.geometry import Geometry
 
 __all__ = ["geometry", "read"]
 
@@ -83,24 +85,26 @@ def geometry(config: Mapping[str, Any], name: str, weight_bytes: int | None = No
     _refuse(family, config, text, name)
     found = facts(config, inner, name)
     kinds = mixers(family, found, name)
-    counts = count(family, found)
-    embedding = found["vocab_size"] * found["hidden_size"]
+    attention, states = layers(family, found, kinds, name), recurrent(family, found, kinds, name)
+    probe = indexer(family, found, kinds, name)
+    counts = count(family, found, attention, states, probe)
+    encoders = towers(config, found)
     tied = bool(found.get("tie_word_embeddings", family.tied))
     vision = architecture != inner or "vision_config" in config
     quantized = quantization(config, text, _sizes(kinds, counts))
-    notes = ("the vision encoder's weights and activations are not counted",) if vision and not weight_bytes else ()
+    notes = _notes(vision, bool(encoders or weight_bytes))
     return Geometry(
         name=name,
         architecture=architecture,
-        layers=layers(family, found, kinds, name),
+        layers=attention,
         hidden_size=found["hidden_size"],
         vocab_size=found["vocab_size"],
         attention_heads=found["num_attention_heads"],
-        parameters=counts.stack + embedding * (1 if tied else 2),
+        parameters=counts.parameters,
         active_parameters=counts.active,
-        embedding_parameters=embedding,
+        embedding_parameters=found["vocab_size"] * found["hidden_size"],
         tied_embeddings=tied,
-        experts=_experts(counts),
+        experts=counts.experts,
         max_position=found.get("max_position_embeddings"),
         dtype=str(found.get("torch_dtype") or found.get("dtype") or "bfloat16"),
         quantization=quantized.method,
@@ -108,9 +112,10 @@ def geometry(config: Mapping[str, Any], name: str, weight_bytes: int | None = No
         vision=vision,
         source=source,
         notes=notes,
-        recurrent=recurrent(family, found, kinds, name),
-        indexer=indexer(family, found, kinds, name),
-        extra=_extra(counts, found),
+        recurrent=states,
+        indexer=probe,
+        tensors=(*counts.tensors, *encoders),
+        extra=_extra(counts, found) | rotary(family, found, attention),
         formats=quantized.formats,
         kv_format=quantized.kv_format,
     )
@@ -130,7 +135,7 @@ def _sizes(kinds: Sequence[Mixer], counts: Counts) -> dict[str, int]:
     """In how many layers each part is."""
     attention = sum(kind not in ("state", "none") for kind in kinds)
     states = sum(kind in ("state", "both") for kind in kinds)
-    experts = counts.expert_layers
+    experts = counts.experts.layers if counts.experts else 0
     return {
         "attention": attention,
         "recurrent": states,
@@ -140,27 +145,22 @@ def _sizes(kinds: Sequence[Mixer], counts: Counts) -> dict[str, int]:
     }
 
 
-def _experts(counts: Counts) -> Experts | None:
-    if not counts.expert_layers:
-        return None
-    return Experts(
-        count=counts.experts,
-        per_token=counts.per_token,
-        layers=counts.expert_layers,
-        parameters=counts.expert,
-    )
+def _notes(vision: bool, counted: bool) -> tuple[str, ...]:
+    if not vision:
+        return ()
+    what = "activations are" if counted else "weights and activations are"
+    return (f"the vision encoder's {what} not counted",)
 
 
 def _extra(counts: Counts, found: Mapping[str, Any]) -> dict[str, int]:
-    """What weights and roofline need beyond the common fields; see `auditor.theory.weights` for their meaning."""
-    extra = {
-        "attention_parameters": counts.attention,
-        "unquantized_parameters": counts.unquantized,
-        "replicated_parameters": counts.replicated,
+    """What theory needs beyond the common fields: the drafting layers and their parameters, MLA's rank, the sparse
+    indexer's heads, and the tokens of one step of Mamba-2's scan.
+    """
+    named = {
+        "next_token_parameters": counts.next_token,
+        "next_token_layers": found.get("num_nextn_predict_layers") if counts.next_token else 0,
+        "kv_lora_rank": found.get("kv_lora_rank"),
+        "index_heads": found.get("index_n_heads"),
+        "mamba_chunk_size": found.get("mamba_chunk_size", found.get("chunk_size")),
     }
-    if counts.next_token:
-        extra["next_token_parameters"] = counts.next_token
-        extra["next_token_layers"] = found["num_nextn_predict_layers"]
-    if found.get("kv_lora_rank"):
-        extra["kv_lora_rank"] = found["kv_lora_rank"]
-    return extra
+    return {key: value for key, value in named.items() if isinstance(value, int) and value}

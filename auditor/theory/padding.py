@@ -1,0 +1,126 @@
+"""What vLLM loads beyond a checkpoint's own values: experts padded for their kernels, tables and copies beside them.
+
+Sources are files of vllm-project/vllm under vllm/model_executor/, by release.
+"""
+
+from collections.abc import Mapping
+
+from auditor.theory.kv.geometry import Geometry
+from auditor.theory.kv.releases import release
+from auditor.theory.settings import Settings
+from auditor.theory.sharding import local
+from auditor.theory.tensors import Tensor
+
+__all__ = ["beside", "padded"]
+
+_PLAIN_LAYERS_PADDED = (0, 17, 0)  # layers/quantization/utils/flashinfer_utils.py, prepare_fp8_moe_layer_for_fi
+_ROCM_UNPADDED = (0, 21, 0)  # layers/fused_moe/unquantized_fused_moe_method.py copies into the unpadded tensor since
+_POSITIONS_ONCE = (0, 21, 0)  # layers/rotary_embedding/mrope.py held four times the positions before
+_MANY = 128  # two-byte values that ROCm's padding adds to a row: 256 bytes
+
+
+def padded(tensor: Tensor, settings: Settings, word: str | None, *, gated: bool) -> tuple[float, float, float]:
+    """Count, outputs and inputs of routed experts' matrices on one device, as their kernels want them.
+
+    `word` is their format (None: not quantised), `gated` whether an expert has three matrices.
+    """
+    count, outputs, inputs = local(tensor, settings)
+    if settings.engine != "vllm" or tensor.split == "none" or tensor.inputs == 1:
+        return count, outputs, inputs
+    up = tensor.split == "outputs"
+    inner, hidden = (outputs, inputs) if up else (inputs, outputs)
+    if word == "mxfp4":
+        inner, hidden = _mxfp4(inner, hidden, settings)
+    elif word is not None and not gated and _on_flashinfer(settings):
+        inner = _up_to(inner, 128)
+    elif word is None and _pads_rows(settings):
+        return count, outputs, inputs + (_MANY if _apart(inputs) else 0)
+    outputs, inputs = (inner, hidden) if up else (hidden, inner)
+    if word == "mxfp4" and settings.capability is not None and settings.capability[0] == 9:
+        inputs = _up_to(inputs, 256)  # Triton's layout on Hopper (triton_kernels, hopper_value.py)
+    return count, outputs, inputs
+
+
+def _mxfp4(inner: float, hidden: float, settings: Settings) -> tuple[float, float]:
+    """layers/quantization/mxfp4.py, create_weights; since 0.20 layers/fused_moe/oracle/mxfp4.py,
+    mxfp4_round_up_hidden_size_and_intermediate_size.
+    """
+    version = release(settings.engine_version)
+    if settings.vendor == "amd":
+        step = 256 if version >= (0, 20, 0) else 128
+        return _up_to(inner, step), _up_to(hidden, step)
+    if settings.capability is None:
+        return inner, hidden
+    if settings.capability[0] == 9:
+        return _up_to(inner, 64), hidden
+    if settings.capability[0] == 10:
+        return _up_to(inner, 256 if version < (0, 22, 0) else 128), _up_to(hidden, 256)
+    return _up_to(inner, 128), _up_to(hidden, 256)  # Marlin
+
+
+def _on_flashinfer(settings: Settings) -> bool:
+    return (settings.capability or (0, 0)) >= (9, 0) and release(settings.engine_version) >= _PLAIN_LAYERS_PADDED
+
+
+def _up_to(size: float, step: int) -> float:
+    return -(-size // step) * step
+
+
+def _pads_rows(settings: Settings) -> bool:
+    """VLLM_ROCM_MOE_PADDING, on by default."""
+    return settings.vendor == "amd" and release(settings.engine_version) < _ROCM_UNPADDED
+
+
+def _apart(inputs: float) -> bool:
+    """Only rows of whole 512 bytes are padded, lest they start on one memory channel."""
+    return inputs * 2 % 512 == 0
+
+
+def beside(geometry: Geometry, settings: Settings, words: Mapping[str, str | None]) -> float:
+    """Bytes on one device that are no weights of the checkpoint, by the words of its parts' formats."""
+    if settings.engine != "vllm":
+        return 0.0
+    return _rotary(geometry, settings) + _absorbed(geometry, settings, words) + _holes(geometry, settings, words)
+
+
+def _rotary(geometry: Geometry, settings: Settings) -> float:
+    """Tables of cosines and sines for every position that the model knows (layers/rotary_embedding/base.py)."""
+    often = 4 if release(settings.engine_version) < _POSITIONS_ONCE else 1
+    return 2.0 * geometry.extra.get("rotary_values", 0) * (often if geometry.extra.get("rotary_sections") else 1)
+
+
+def _absorbed(geometry: Geometry, settings: Settings, words: Mapping[str, str | None]) -> float:
+    """MLA's up projection again in 16 bit, for decode, where the checkpoint has it quantised
+    (layers/attention/mla_attention.py, W_UK_T and W_UV).
+    """
+    rank = geometry.extra.get("kv_lora_rank")
+    if not rank or words.get("attention") is None:
+        return 0.0
+    shapes = [
+        local(tensor, settings)
+        for tensor in geometry.tensors
+        if tensor.part == "attention" and tensor.inputs == rank and tensor.split == "outputs" and not tensor.draft
+    ]
+    return sum(2.0 * count * outputs * inputs for count, outputs, inputs in shapes) / settings.pipeline_parallel
+
+
+def _holes(geometry: Geometry, settings: Settings, words: Mapping[str, str | None]) -> float:
+    """What ROCm's padding leaves unusable.
+
+    The padded down projections of a layer go where its unpadded up projections were, and the rest of that block is
+    lost; on ROCm "Model loading took" counts it, as the whole device's memory (platforms/rocm.py,
+    get_current_memory_usage).
+    """
+    if geometry.experts is None or words.get("experts") is not None or not _pads_rows(settings):
+        return 0.0
+    shapes = {
+        tensor.split: local(tensor, settings)
+        for tensor in geometry.tensors
+        if tensor.part == "experts" and tensor.split != "none" and not tensor.draft
+    }
+    if len(shapes) < 2:
+        return 0.0
+    (ups, inner, hidden), (downs, _, _) = shapes["outputs"], shapes["inputs"]
+    if not (_apart(inner) and _apart(hidden)):
+        return 0.0
+    return max(0.0, 2.0 * (ups * inner * hidden - downs * hidden * (inner + _MANY))) / settings.pipeline_parallel
