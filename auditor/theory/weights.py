@@ -117,6 +117,10 @@ def _words(geometry: Geometry, settings: Settings) -> dict[str, str | None]:
     if method is None and geometry.quantization is None:
         return found
     if _as_stored(geometry, settings):
+        if _GGUF.fullmatch((geometry.quantization or "").lower()):
+            return dict.fromkeys(_PARTS, geometry.quantization)
+        if geometry.quantization == "mxfp4" and settings.engine == "llamacpp":
+            return {**dict.fromkeys(_PARTS, "q8_0"), "experts": "mxfp4"}  # ggml-org/gpt-oss-20b-GGUF
         found |= dict.fromkeys(_QUANTIZED, geometry.quantization)
         if geometry.quantization == "mxfp4" and geometry.experts and not geometry.formats:
             found["attention"] = None  # gpt-oss: its modules_to_not_convert

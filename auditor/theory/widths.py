@@ -15,6 +15,7 @@ _FORMATS: tuple[tuple[str, float, float, int], ...] = (
     (r"nvfp4|modelopt_fp4", 4, 8, 16),
     (r"mxfp4|^fp4", 4, 8, 32),
     (r"mxfp8", 8, 8, 32),
+    (r"^q8_0$", 8, 16, 32),
     (r"awq|gptq|auto-?round", 4, 20, 0),
     (r"int4|w4a16|w4a8", 4, 16, 0),
     (r"bnb-4bit|nf4", 4, 32, 64),
