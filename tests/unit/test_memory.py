@@ -1,150 +1,195 @@
-"""What is left for the pool, against start-up logs of vLLM and rules of the other engines."""
+"""Memory of one device: what is usable, the parts, and the rules of the engines other than vLLM on GPUs."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from model_shapes import GIB, device, shape
+from memory_logs import model
+from model_shapes import GIB, device
 
-from auditor.catalog import accelerators, models
 from auditor.theory.memory import memory
+from auditor.theory.overhead.sglang import automatic_fraction
 from auditor.theory.settings import Settings
 
-
-def vllm(**facts: Any) -> Settings:
-    return Settings(**{"engine": "vllm", "max_num_seqs": 1024, "max_num_batched_tokens": 8192, **facts})
-
-
-FP8: dict[str, Any] = {"quantization": "fp8", "weight_bits": 8.0}
-LOGGED = [  # model, accelerator, settings, GiB that vLLM printed as available for the KV cache
-    ("qwen3-32b", "h100-sxm", {"engine_version": "0.11.0", "memory_fraction": 0.90}, 4.45),
-    (
-        "qwen3-32b",
-        "h100-sxm",
-        {"engine_version": "0.11.0", "memory_fraction": 0.90, "tensor_parallel": 2, "devices": 2},
-        34.49,
-    ),
-    (
-        "llama-3.3-70b",
-        "h200-sxm",
-        {"engine_version": "0.16.0", "memory_fraction": 0.92, "tensor_parallel": 4, "devices": 4},
-        90.30,
-    ),
-    (
-        "llama-3.3-70b",
-        "h200-sxm",
-        {"engine_version": "0.18.0", "memory_fraction": 0.92, "tensor_parallel": 4, "devices": 4, **FP8},
-        107.52,
-    ),
-    (
-        "llama-3.3-70b",
-        "h200-sxm",
-        {"engine_version": "0.20.0", "memory_fraction": 0.92, "tensor_parallel": 4, "devices": 4},
-        90.66,
-    ),
-    ("llama-3.3-70b", "mi300x", {"engine_version": "0.16.0", "memory_fraction": 0.92, **FP8}, 102.19),
-    (
-        "qwen3-235b-a22b",
-        "h200-sxm",
-        {"engine_version": "0.11.2", "memory_fraction": 0.92, "tensor_parallel": 4, "devices": 4},
-        12.73,
-    ),
-]
+LLAMA = model("llama-3.1-8b")
+WEIGHTS = 15 * GIB
 
 
-@pytest.mark.parametrize(("name", "accelerator", "facts", "logged"), LOGGED)
-def test_the_pool_that_vllm_found(name, accelerator, facts, logged):
-    found = memory(models.find(name), vllm(**facts), accelerators.find(accelerator))
-    assert found.pool / GIB == pytest.approx(logged, abs=0.05 * logged + 0.25)
-    assert found.pool_low / GIB <= logged <= found.pool_high / GIB
+def settings(engine: str, **facts: Any) -> Settings:
+    return Settings(**{"engine": engine, "weight_bytes": float(WEIGHTS), "max_num_seqs": 256, **facts})
 
 
-def test_parts_add_up_and_the_band_brackets():
-    found = memory(shape("llama-8b"), vllm(engine_version="0.18.0"), device())
-    assert found.budget == pytest.approx(0.90 * 79.2 * GIB)
+ENGINES = ("vllm", "sglang", "llamacpp", "trtllm", "lmdeploy", "generic")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_parts_add_up_and_the_band_brackets(engine):
+    found = memory(LLAMA, settings(engine, engine_version="0.18.0"), device())
+    assert found.weights == WEIGHTS
     assert found.pool == pytest.approx(found.budget - found.weights - found.overhead)
+    assert found.overhead == pytest.approx(found.activations + found.graphs + found.other)
+    assert 0 <= found.overhead_low < found.overhead < found.overhead_high
     assert found.pool_low < found.pool < found.pool_high
-    # 3.7 copies x 1,024 x 128,256 x 4 bytes = 1.81 GiB, and 0.3 GiB outside PyTorch
-    assert found.overhead / GIB == pytest.approx(1.81 + 0.3, abs=0.01)
-    assert found.notes == ()
-
-
-def test_versions_differ():
-    default = [memory(shape("llama-8b"), vllm(engine_version=v), device()) for v in ("0.16.0", "0.18.0", "0.20.2")]
-    assert [round(found.budget / device().usable_bytes, 2) for found in default] == [0.90, 0.90, 0.92]
-    eager = memory(shape("llama-8b"), vllm(engine_version="0.20.2", enforce_eager=True), device())
-    assert default[2].overhead - eager.overhead == pytest.approx(0.9 * GIB)
-
-
-def test_what_is_not_known_is_said_and_widens_the_band():
-    known = memory(shape("llama-8b"), vllm(engine_version="0.18.0"), device())
-    for settings, accelerator, word in [
-        (vllm(), device(), "version is not known"),
-        (vllm(engine_version="0.6.4"), device(), "profiled whole"),
-        (vllm(engine_version="0.18.0"), device(vendor="intel"), "on intel devices is not known"),
-        (vllm(engine_version="0.18.0"), device(usable_bytes=None), "no fit is sure"),
-        (vllm(engine_version="0.18.0"), device(usable_bytes=None, kind="unified"), "set in firmware"),
-    ]:
-        found = memory(shape("llama-8b"), settings, accelerator)
-        assert any(word in note for note in found.notes), found.notes
-        assert found.pool_high - found.pool_low > known.pool_high - known.pool_low
-    vision = memory(models.find("gemma-3-27b"), vllm(engine_version="0.18.0"), device())
-    assert any("vision encoder" in note for note in vision.notes)
-    assert vision.pool - vision.pool_low > 14 * GIB
+    whole = found.weights + found.overhead + found.pool + found.beyond + found.free
+    assert whole == pytest.approx(found.usable)
 
 
 @pytest.mark.parametrize("kind", ["gpu", "unified"])
 def test_nominal_memory_never_proves_a_fit_but_may_disprove_one(kind):
     nominal = device(usable_bytes=None, kind=kind)
-    roomy = memory(shape("llama-8b"), vllm(engine_version="0.18.0"), nominal)
+    roomy = memory(LLAMA, settings("vllm", engine_version="0.18.0"), nominal)
     assert roomy.pool > 0 > roomy.pool_low
-    assert memory(models.find("llama-3.1-70b"), vllm(engine_version="0.18.0"), nominal).pool_high < 0
-
-
-def test_default_sequences_depend_on_the_device():
-    large, small = (
-        memory(shape("llama-8b"), vllm(engine_version="0.18.0", max_num_seqs=None), where).overhead
-        for where in (device(), device(usable_bytes=24 * GIB))
-    )
-    assert large - small == pytest.approx(3.7 * (1024 - 256) * 128_256 * 4)
+    assert any(("no fit is sure" if kind == "gpu" else "set in firmware") in note for note in roomy.notes)
+    assert memory(LLAMA, settings("vllm", weight_bytes=140.0 * GIB), nominal).pool_high < 0
 
 
 def test_weights_that_do_not_fit_leave_a_negative_pool():
-    assert memory(models.find("llama-3.1-70b"), vllm(engine_version="0.18.0"), device()).pool < 0
+    assert memory(LLAMA, settings("vllm", weight_bytes=75.0 * GIB), device()).pool < 0
+
+
+@pytest.mark.parametrize(
+    ("gib", "share"),
+    # llama.cpp prints recommendedMaxWorkingSetSize = 11453.25, 17179.89 and 103079.22 MB on 16, 24 and 128 GiB
+    [(16, 11453.25e6 / 2**34), (24, 17179.89e6 / (24 * 2**30)), (128, 103079.22e6 / 2**37)],
+)
+def test_macos_wires_a_share(gib, share):
+    apple = device(vendor="apple", kind="unified", memory_bytes=gib * GIB, usable_bytes=None, key="apple", name="Apple")
+    found = memory(LLAMA, settings("llamacpp"), apple)
+    assert found.usable == pytest.approx(gib * GIB * share, rel=1e-5)
+    assert any("iogpu.wired_limit_mb" in note for note in found.notes)
+    raised = memory(LLAMA, settings("llamacpp"), replace(apple, usable_bytes=(gib - 4) * GIB))
+    assert raised.usable == (gib - 4) * GIB
+
+
+# -------------------------------------------------------------------------------------------------------------- SGLang
 
 
 def test_sglang_subtracts_what_must_stay_free():
-    """pool = after weights - before x (1 - F): with 36.54 GiB before and 35.57 after Qwen2.5-0.5B, 30.42 of pool
-    and 4.55 left, F was 0.859 of what was there before.
-    """
-    settings = Settings(engine="sglang", memory_fraction=0.859)
-    found = memory(models.find("qwen2.5-0.5b"), settings, device(usable_bytes=int((36.54 + 0.8) * GIB)))
-    assert found.pool / GIB == pytest.approx(30.42, rel=0.01)
-    unknown = memory(models.find("qwen2.5-0.5b"), Settings(engine="sglang"), device())
-    assert any("mem_fraction_static" in note for note in unknown.notes)
+    """pool = after loading - before x (1 - F): of 36.54 GiB before and 35.57 after, F = 0.859 leaves 30.42."""
+    facts = settings("sglang", memory_fraction=0.859, weight_bytes=0.97 * GIB)
+    found = memory(LLAMA, facts, device(usable_bytes=int((36.54 + 0.7) * GIB)))
+    assert found.pool / GIB == pytest.approx(35.57 - 36.54 * 0.141)
+    assert found.pool / GIB == pytest.approx(30.42, abs=0.01)
+    # what is free of it all: (1 - F) x before, half of it likely used by activations and graphs
+    assert (found.beyond + found.free) / GIB == pytest.approx(36.54 * 0.141)
+
+
+@pytest.mark.parametrize(
+    ("version", "usable", "facts", "fraction"),
+    [
+        ("0.3.6", 79.2, {"tensor_parallel": 8}, 0.82),
+        ("0.4.3.post2", 79.2, {"tensor_parallel": 8}, 0.81),
+        ("0.4.5", 139.8, {}, 0.88),
+        # min(0.88 + 48 x 0.12 / 139.8, (139.8 - 18) / 139.8)
+        ("0.4.6.post5", 139.8, {}, 121.8 / 139.8),
+        ("0.4.6.post5", 79.2, {"tensor_parallel": 4}, 0.85),
+        ("0.4.6.post5", 95.1, {"tensor_parallel": 4}, 0.88),
+        # 9.5 + 4 / 2 GiB free of 79.2
+        ("0.5.2", 79.2, {"tensor_parallel": 4}, 0.855),
+        # 2.8 + 0.1 and 2 for drafts of 22.06
+        ("0.4.9.post6", 22.06, {"speculative_tokens": 3}, 0.778),
+        ("0.5.2", 178.4, {}, 0.821),
+        # 512 + 1.5 x 8192 + 2 x 256 + 128 = 13,440 MiB of 81,100.8
+        ("0.5.5", 79.2, {}, 0.834),
+        # 512 + 1.5 x 2048 + 2 x 24 + 128 = 3,760 of 22,589.4
+        ("0.5.5", 22.06, {}, 0.834),
+        # 512 + 1.5 x 8192 + 2 x 512 + 1024, and 3 x 512 x 8 x 1.5 for DP attention: 33,280
+        ("0.5.5", 79.2, {"tensor_parallel": 8, "data_parallel": 8, "devices": 8}, 0.59),
+        # 58 sizes of prompts up to 8,192 tokens at 8 MiB more
+        ("0.5.23", 79.2, {}, 0.829),
+        (None, 79.2, {}, 0.829),
+        # no graphs of batches on a prefill instance; on a decode instance 2,048 tokens and no prompts: 10 GiB
+        ("0.5.23", 79.2, {"disaggregated": "prefill"}, 0.835),
+        ("0.5.23", 79.2, {"disaggregated": "decode"}, 0.874),
+        ("0.5.23", 79.2, {"enforce_eager": True}, 0.841),
+    ],
+)
+def test_sglangs_own_fraction(version, usable, facts, fraction):
+    found = automatic_fraction(LLAMA, settings("sglang", engine_version=version, **facts), usable * GIB)
+    assert found == pytest.approx(fraction, abs=0.0006)
+
+
+def test_sglang_leaves_more_for_images_and_says_what_it_assumes():
+    plain = automatic_fraction(LLAMA, settings("sglang"), 79.2 * GIB)
+    assert automatic_fraction(model("llama-3.1-8b", vision=True), settings("sglang"), 79.2 * GIB) == 0.95 * plain
+    notes = memory(LLAMA, settings("sglang"), device(vendor="intel")).notes
+    assert [word for word in ("0.829", "newest rule", "intel") if any(word in note for note in notes)] == [
+        "0.829",
+        "newest rule",
+        "intel",
+    ]
+
+
+def test_mla_reserves_more_for_graphs_of_prompts():
+    """512 + 1.5 x 8192 + 128 x 8 + 2 x 512 + 1,536 = 16,384 MiB of 81,100.8."""
+    facts = settings("sglang", tensor_parallel=8, devices=8)
+    assert automatic_fraction(model("deepseek-r1"), facts, 79.2 * GIB) == pytest.approx(0.798)
+
+
+# ----------------------------------------------------------------------------------------------------------- llama.cpp
 
 
 def test_llamacpp_may_use_everything():
-    found = memory(shape("llama-8b"), Settings(engine="llamacpp", ubatch=512), device())
+    """A step of 512 tokens: 4 x 512 x (3 x 14,336 + 7 x 4,096) bytes; logits of every token before build 7000."""
+    found = memory(LLAMA, settings("llamacpp", ubatch=512, engine_version="b9000"), device())
     assert found.budget == found.usable == int(79.2 * GIB)
-    assert found.overhead == 0.5 * GIB
-    # at most 512 rows of 128,256 fp32 logits (250.5 MiB) and 1.5 GiB
-    assert found.overhead_high / GIB == pytest.approx(0.2446 + 1.5, abs=0.001)
+    assert found.free == found.beyond == 0
+    assert found.activations == 4 * 512 * (3 * 14_336 + 7 * 4_096)
+    old = memory(LLAMA, settings("llamacpp", ubatch=512, engine_version="b4000"), device())
+    assert old.activations == 512 * 128_256 * 4
 
 
-@pytest.mark.parametrize(("key", "share"), [("apple-m5-max-128gb", 0.75), ("apple-m2-24gb", 2 / 3)])
-def test_macos_wires_a_share(key, share):
-    apple = accelerators.find(key)
-    found = memory(shape("llama-8b"), Settings(engine="llamacpp"), apple)
-    assert found.usable == pytest.approx(apple.memory_bytes * share)
-    assert any("macOS wires at most" in note for note in found.notes)
+def test_llamacpp_of_a_small_model_by_its_log():
+    """Gemma-3-270M, build 11434: CPU compute buffers of 21.28 and 89.11 MiB at 512 and 2,048 tokens."""
+    gemma = model("llama-3.1-8b", hidden_size=640, intermediate_size=2048, vocab_size=262_144)
+    for ubatch, logged in ((512, 21.28), (2048, 89.11)):
+        found = memory(gemma, settings("llamacpp", ubatch=ubatch, engine_version="b11434"), device(kind="cpu"))
+        assert found.activations / 2**20 == pytest.approx(logged, rel=0.08)
+        assert found.overhead_low / 2**20 < logged < found.overhead_high / 2**20
+
+
+def test_llamacpp_keeps_steps_in_flight_and_a_projector():
+    one = memory(LLAMA, settings("llamacpp"), device())
+    two = memory(LLAMA, settings("llamacpp", pipeline_parallel=2), device())
+    buffer = 1.5 * one.activations + 4 * 512 * 128_256
+    assert two.overhead_high - one.overhead_high == pytest.approx(3 * buffer)
+    assert any("mmproj" in n for n in memory(model("llama-3.1-8b", vision=True), settings("llamacpp"), device()).notes)
+
+
+# --------------------------------------------------------------------------------------------- rules from documentation
 
 
 def test_tensorrt_takes_a_share_of_what_is_free():
-    """Published log: Llama-3.1-8B on a 31.84 GiB card, 17.83 GiB free once loaded, 16.05 at 0.9 for the pool."""
-    facts = Settings(engine="trtllm", memory_fraction=0.9, **FP8)
-    model = models.find("llama-3.1-8b")
-    found = memory(model, facts, device(usable_bytes=int(31.84 * GIB)))
-    free = 31.84 * GIB - found.weights - 1.5 * GIB
+    """Published log: on a 31.84 GiB card 17.83 GiB are free once Llama-3.1-8B is loaded, 16.05 of them for the pool."""
+    facts = settings("trtllm", weight_bytes=8.5 * GIB, memory_fraction=0.9, max_num_seqs=None)
+    found = memory(LLAMA, facts, device(usable_bytes=int(31.84 * GIB)))
+    free = found.usable - found.weights - found.overhead
     assert found.pool == pytest.approx(0.9 * free)
-    assert found.pool_low < found.pool < found.pool_high
-    assert any("not from running engines" in note for note in found.notes)
+    assert found.pool_low / GIB < 16.05 < found.pool_high / GIB
+    assert any("not checked on a running engine" in note for note in found.notes)
+
+
+def test_lmdeploy_reserves_logits_before_its_share():
+    """Its PyTorch engine reserves (8192 + 2 x 256) x 128,256 x 2 bytes before the share of 0.8, TurboMind nothing."""
+    found = memory(LLAMA, settings("lmdeploy"), device())
+    assert found.activations == 0.5 * (8192 + 512) * 128_256 * 2
+    assert found.pool == pytest.approx(0.8 * (found.usable - found.weights - found.overhead))
+
+
+# ------------------------------------------------------------------------------------------------------- vLLM on a CPU
+
+
+@pytest.mark.parametrize(
+    ("facts", "pool"),
+    [
+        ({"engine_version": "0.9.2"}, 4.0),
+        ({"engine_version": "0.18.0"}, 64.0),
+        ({"engine_version": "0.32.0", "kv_pool_bytes": GIB}, 1.0),
+        ({"engine_version": "0.32.0", "memory_fraction": 0.5}, 64.0 - 15 - 1.2),
+    ],
+)
+def test_vllm_on_a_cpu(facts, pool):
+    machine = device(kind="cpu", vendor="cpu", memory_bytes=128 * GIB, usable_bytes=128 * GIB)
+    found = memory(LLAMA, settings("vllm", **facts), machine)
+    assert found.pool / GIB == pytest.approx(pool)
+    assert (found.pool_low == found.pool) == (found.pool_high == found.pool) == ("memory_fraction" not in facts)

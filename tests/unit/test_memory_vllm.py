@@ -1,0 +1,148 @@
+"""vLLM's overhead against what it logged at start, and by hand."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from memory_logs import LOGS, Log, device_of, model, settings_of
+
+from auditor.theory.memory import memory
+from auditor.theory.overhead import activations
+from auditor.theory.settings import Settings
+
+GIB = float(1 << 30)
+H100 = next(log for log in LOGS if log.device == "h100-sxm")
+
+
+def found(name: str, version: str | None = "0.16.0", log: Log = H100, **facts: Any):
+    geometry = facts.pop("geometry", None) or model(name)
+    settings = replace(settings_of(log), engine_version=version, weight_bytes=20 * GIB, **facts)
+    return memory(geometry, settings, device_of(log))
+
+
+@pytest.mark.parametrize("log", LOGS, ids=lambda log: f"{log.model} {log.device} x{log.devices} {log.version}")
+def test_the_memory_that_vllm_found_left(log):
+    answer = memory(model(log.model), settings_of(log), device_of(log))
+    assert answer.pool / GIB == pytest.approx(log.left, abs=0.35)
+    assert answer.pool_low / GIB - 0.005 <= log.left <= answer.pool_high / GIB + 0.005
+
+
+def test_a_gated_layer_by_hand():
+    """20,000 tokens x 2 bytes x (3 x 14,336 + 3 x 4,096) = 2,211,840,000 bytes; the log says 2.07 GiB."""
+    geometry = model("llama-3.1-8b")
+    assert activations.forward(geometry, Settings(engine="vllm"), 20_000) == 2_211_840_000
+    half = activations.forward(geometry, Settings(engine="vllm", tensor_parallel=2), 20_000)
+    assert half == 20_000 * 2 * (3 * 7_168 + 3 * 4_096)  # hidden states are not divided
+
+
+def test_a_layer_without_figures_is_like_llamas():
+    geometry = model("llama-3.1-8b", intermediate_size=None)
+    assert activations.forward(geometry, Settings(engine="vllm"), 20_000) == 2_211_840_000
+
+
+def test_the_sorted_logits_by_hand():
+    """38.25 bytes x 1,024 x 128,256 and 9,216 hidden states of 4,096 x 2 bytes: 4.75 GiB."""
+    answer = found("llama-3.1-8b")
+    assert answer.activations == 38.25 * 1024 * 128_256 + 9_216 * 4_096 * 2
+    assert answer.graphs == 0.0
+    assert answer.overhead == pytest.approx(answer.activations + answer.other)
+
+
+def test_the_workspaces_of_experts_by_hand():
+    """8,192 tokens x 8 experts x (2,048 + 2,048) x 2 bytes = 0.5 GiB: 0.13 to 0.14 cost Qwen3-VL-30B as much."""
+    assert activations.expert_workspace(model("qwen3-vl-30b"), Settings(engine="vllm"), 8192) == 0.5 * GIB
+    before, after = (found("qwen3-vl-30b", version).pool for version in ("0.13.0", "0.14.1"))
+    assert before - after == 0.5 * GIB
+    four_bit = [found("qwen3-vl-30b", version, weight_bits=4.25).pool for version in ("0.13.0", "0.14.1")]
+    assert four_bit[0] == four_bit[1]  # Marlin keeps none
+
+
+def test_experts_of_data_parallel_ranks_see_all_tokens():
+    alone, eight = (found("deepseek-r1", "0.18.0", data_parallel=ranks, expert_parallel=8) for ranks in (1, 8))
+    workspace = activations.expert_workspace(model("deepseek-r1"), Settings(engine="vllm", expert_parallel=8), 8192)
+    assert eight.activations - alone.activations == pytest.approx(7 * workspace)
+    assert any("DeepEP" in note for note in eight.notes)
+    chunked = found("deepseek-r1", "0.14.1", data_parallel=8, expert_parallel=8)
+    assert chunked.activations < eight.activations  # 16,384 tokens at a time up to 0.17
+
+
+def test_eras_of_one_device():
+    """The sort went with 0.17, graphs on trial came with 0.18, their subtraction with 0.20, the second runner later."""
+    pools = [found("llama-3.1-8b", version).pool / GIB for version in ("0.16.0", "0.17.1", "0.19.0", "0.20.0")]
+    assert pools[1] - pools[0] == pytest.approx(24.25 * 1024 * 128_256 / GIB)
+    assert pools[1] - pools[2] == pytest.approx(0.25)
+    assert pools[2] - pools[3] == pytest.approx(0.45)
+    eager = [found("llama-3.1-8b", version, enforce_eager=True).pool for version in ("0.17.1", "0.20.0")]
+    assert eager[0] == eager[1]
+    assert found("llama-3.1-8b", "0.29.0").activations < found("llama-3.1-8b", "0.24.0").activations
+
+
+def test_graphs_lie_beyond_the_budget_until_they_are_subtracted():
+    before, after = found("llama-3.1-8b", "0.19.0"), found("llama-3.1-8b", "0.20.0")
+    assert (before.graphs, after.beyond) == (0.0, 0.0)
+    assert before.beyond > 0 < after.graphs
+    small = found("llama-3.1-8b", "0.20.0", captured_batch=64)
+    assert small.graphs == pytest.approx(0.2 * after.graphs)
+    amd = next(log for log in LOGS if log.device == "mi300x")
+    assert found("llama-3.1-8b", "0.24.0", amd).graphs == 0.0 < found("llama-3.1-8b", "0.27.0", amd).graphs
+
+
+def test_the_first_engine_ran_whole_prompts():
+    log = LOGS[0]
+    short, long, chunked = (
+        found("llama-3.1-8b", "0.7.3", log, max_model_len=length).activations for length in (4096, 32768, 131072)
+    )
+    assert long == 32768 * 110_592
+    # 4,096 and 2,048 tokens: the logits of 256 sequences weigh more
+    assert short == 38.25 * 256 * 128_256 + (4096 + 256) * 4096 * 2
+    assert chunked == 38.25 * 256 * 128_256 + (2048 + 256) * 4096 * 2
+    assert "whole" in " ".join(found("llama-3.1-8b", "0.7.3", log).notes)
+
+
+def test_the_context_is_counted_by_the_first_releases_of_v1():
+    old, new, turing = (
+        found("llama-3.1-8b", version, capability=capability).other
+        for version, capability in (("0.8.5", (9, 0)), ("0.9.1", (9, 0)), ("0.8.5", (7, 5)))
+    )
+    assert old - new == pytest.approx(0.4 * GIB)
+    assert turing == new  # V0 went on running there
+
+
+def test_what_is_not_known_is_said_and_widens_the_band():
+    known = found("llama-3.1-8b", "0.19.0")
+    width = known.pool_high - known.pool_low
+    for answer, word in [
+        (found("llama-3.1-8b", None), "version is not known"),
+        (found("llama-3.1-8b", "0.6.6"), "run whole"),
+        (found("llama-3.1-8b", "0.19.0", geometry=model("llama-3.1-8b", vision=True)), "vision encoder"),
+        (found("deepseek-r1", "0.19.0", geometry=model("deepseek-r1", architecture="DeepseekV4ForCausalLM")), "V4"),
+        (found("llama-3.1-8b", "0.19.0", disaggregated="decode"), "connector"),
+    ]:
+        assert any(word in note for note in answer.notes), answer.notes
+        assert answer.pool_high - answer.pool_low > width
+    assert known.notes == ()
+
+
+def test_an_unknown_version_spans_all_eras():
+    unknown = found("llama-3.1-8b", None)
+    for version in ("0.16.0", "0.19.1", "0.25.0", "0.32.0"):
+        era = found("llama-3.1-8b", version)
+        assert unknown.overhead_low <= era.overhead <= unknown.overhead_high
+
+
+def test_default_limits_follow_the_device():
+    large = found("llama-3.1-8b", max_num_seqs=None, max_num_batched_tokens=None)
+    a100 = replace(H100, device="a100-sxm-80")
+    small = found("llama-3.1-8b", log=a100, max_num_seqs=None, max_num_batched_tokens=None)
+    assert large.activations == found("llama-3.1-8b").activations
+    assert small.activations == 38.25 * 256 * 128_256 + (2048 + 256) * 4096 * 2
+
+
+def test_stages_of_a_pipeline_are_noted():
+    assert any("pipeline stage" in note for note in found("llama-3.1-8b", pipeline_parallel=2, devices=2).notes)
+
+
+def test_a_pool_set_by_a_flag_skips_the_budget():
+    answer = found("llama-3.1-8b", kv_pool_bytes=int(3 * GIB))
+    assert (answer.pool, answer.pool_low, answer.pool_high) == (3 * GIB, 3 * GIB, 3 * GIB)
+    assert answer.budget == answer.weights + answer.overhead + 3 * GIB
