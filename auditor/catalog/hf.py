@@ -118,7 +118,14 @@ def geometry(config: Mapping[str, Any], name: str, weight_bytes: int | None = No
         extra=_extra(counts, found) | rotary(family, found, attention),
         formats=quantized.formats,
         kv_format=quantized.kv_format,
+        intermediate_size=_widest(found.get("intermediate_size_mlp") or found.get("intermediate_size")),
+        expert_size=_widest(found.get("moe_intermediate_size")),
     )
+
+
+def _widest(size: Any) -> int | None:
+    """The width of an MLP, the widest where layers differ (a list in the config)."""
+    return max(size) if isinstance(size, list) and size else size if isinstance(size, int) else None
 
 
 def _refuse(family: Family, config: Mapping[str, Any], text: Mapping[str, Any], name: str) -> None:

@@ -78,6 +78,7 @@ def from_layers(name: str, layers: list[Any], facts: Mapping[str, Any]) -> Geome
         dtype=str(facts.get("dtype") or "bfloat16"),
         vision=bool(facts.get("vision")),
         source="kv_layers",
+        intermediate_size=_fact(facts, "inter") or None,
     )
 
 
