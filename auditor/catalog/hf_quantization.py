@@ -96,7 +96,8 @@ def _plain_word(method: str, settings: Mapping[str, Any]) -> str | None:
     if method in ("bitsandbytes", "bnb"):
         return "bnb-4bit" if settings.get("load_in_4bit") else "bnb-8bit"
     if method in ("gptq", "awq", "auto-round", "autoround", "intel/auto-round", "gptq-marlin", "awq-marlin"):
-        return "int8" if bits == 8 else ("awq" if method.startswith("awq") else "gptq")
+        word = "awq" if method.startswith("awq") else "gptq"
+        return "int8" if bits == 8 else _with_group(word, settings.get("group_size", settings.get("q_group_size")))
     if method == "quark":
         return _quark(settings)
     same = {"fbgemm-fp8": "fp8", "finegrained-fp8": "fp8", "deepseek-v4-fp8": "fp8", "gpt-oss-mxfp4": "mxfp4"}
@@ -116,7 +117,13 @@ def _group_word(group: Mapping[str, Any] | None, form: str) -> str | None:
     if "mxfp4" in f"{form} {group.get('format') if group else ''}":
         return "mxfp4"
     kind = f"{weights.get('type')}{weights.get('num_bits')}"
-    return {"float8": "fp8", "int8": "int8", "int4": "int4", "float4": "nvfp4"}.get(kind)
+    word = {"float8": "fp8", "int8": "int8", "int4": "int4", "float4": "nvfp4"}.get(kind)
+    return _with_group(word, weights.get("group_size")) if word == "int4" else word
+
+
+def _with_group(word: str, size: object) -> str:
+    """The word of a format whose scales serve another number of values than 128 ("int4-g32")."""
+    return f"{word}-g{size}" if isinstance(size, int) and size > 0 and size != 128 else word
 
 
 def _quark(settings: Mapping[str, Any]) -> str | None:

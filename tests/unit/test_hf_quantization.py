@@ -49,7 +49,7 @@ CASES = [
             "config_groups": INT4,
             "ignore": ["lm_head", "re:.*self_attn.*", "re:.*shared_experts.*", r"re:.*mlp\.(gate|up|down)_proj.*"],
         },
-        ("int4", parts("none", "none", "none", "int4")),
+        ("int4-g32", parts("none", "none", "none", "int4-g32")),
     ),
     # Kimi-K3
     (
@@ -164,10 +164,10 @@ def test_the_cache_s_own_format(said, word):
 
 def test_older_and_nested_places():
     settings = {"quant_method": "compressed-tensors", "config_groups": INT4, "ignore": ["lm_head"]}
-    assert hf.geometry({**LLAMA_8B, "compression_config": settings}, "m").quantization == "int4"
+    assert hf.geometry({**LLAMA_8B, "compression_config": settings}, "m").quantization == "int4-g32"
     text = {**LLAMA_8B, "quantization_config": settings}
     outer = {"architectures": ["LlavaForConditionalGeneration"], "text_config": text}
-    assert hf.geometry(outer, "m").quantization == "int4"
+    assert hf.geometry(outer, "m").quantization == "int4-g32"
     assert hf.geometry(LLAMA_8B, "m").formats == {}
 
 
