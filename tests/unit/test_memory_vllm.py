@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 from memory_logs import LOGS, Log, device_of, model, settings_of
+from model_shapes import shape
 
+from auditor.catalog import models
 from auditor.theory.memory import memory
 from auditor.theory.overhead import activations
 from auditor.theory.settings import Settings
@@ -35,6 +37,11 @@ def test_a_gated_layer_by_hand():
     assert half == 20_000 * 2 * (3 * 7_168 + 3 * 4_096)  # hidden states are not divided
 
 
+def test_the_width_of_a_layer_is_read_from_the_model():
+    assert shape("llama-8b").intermediate_size == 14_336
+    assert models.find("qwen3-30b-a3b").expert_size == 768
+
+
 def test_a_layer_without_figures_is_like_llamas():
     geometry = model("llama-3.1-8b", intermediate_size=None)
     assert activations.forward(geometry, Settings(engine="vllm"), 20_000) == 2_211_840_000
@@ -53,8 +60,20 @@ def test_the_workspaces_of_experts_by_hand():
     assert activations.expert_workspace(model("qwen3-vl-30b"), Settings(engine="vllm"), 8192) == 0.5 * GIB
     before, after = (found("qwen3-vl-30b", version).pool for version in ("0.13.0", "0.14.1"))
     assert before - after == 0.5 * GIB
-    four_bit = [found("qwen3-vl-30b", version, weight_bits=4.25).pool for version in ("0.13.0", "0.14.1")]
-    assert four_bit[0] == four_bit[1]  # Marlin keeps none
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"weight_bits": 4.25},
+        {"quantization": "compressed-tensors", "geometry": model("qwen3-vl-30b", formats={"experts": "int4-g32"})},
+        {"weight_bits": 8.0, "capability": (10, 0)},
+    ],
+    ids=["int4", "int4 experts", "fp8 on Blackwell"],
+)
+def test_some_kernels_of_experts_keep_nothing(facts):
+    before, after = (found("qwen3-vl-30b", version, **facts).pool for version in ("0.13.0", "0.14.1"))
+    assert before == after
 
 
 def test_experts_of_data_parallel_ranks_see_all_tokens():

@@ -24,6 +24,7 @@ from auditor.theory.kv.releases import NEWEST, release
 from auditor.theory.overhead import activations
 from auditor.theory.overhead.share import GIB, NOTHING, Band, Share, gib
 from auditor.theory.settings import Settings
+from auditor.theory.widths import bits_of
 
 __all__ = ["share"]
 
@@ -77,7 +78,7 @@ def _activations(
     logits = _logit_bytes(version, geometry, settings, device).scaled_by(sequences * geometry.vocab_size)
     kept = activations.hidden(geometry, settings, tokens + sequences)
     work = _expert_work(version, geometry, settings, tokens)
-    stays = _keeps_workspaces(version, settings)
+    stays = _keeps_workspaces(version, geometry, settings)
     layers = activations.forward(geometry, settings, tokens)
     likely = max(layers + work, logits.likely + kept + (work if stays else 0.0))
     low = max(0.9 * layers, logits.low + kept)
@@ -144,14 +145,14 @@ def _expert_work(version: _Version, geometry: Geometry, settings: Settings, toke
     )
 
 
-def _keeps_workspaces(version: _Version, settings: Settings) -> bool:
+def _keeps_workspaces(version: _Version, geometry: Geometry, settings: Settings) -> bool:
     """Whether the experts' workspaces stay allocated after the step (vllm/v1/worker/workspace.py).
 
     Kernels of formats below 8 bits (Marlin) and FlashInfer's of Blackwell bring their own and keep none.
     """
-    quantized = settings.weight_bits < 16
+    bits = bits_of(geometry.formats.get("experts") or settings.quantization or "") or settings.weight_bits
     blackwell = settings.capability is not None and settings.capability >= (10, 0)
-    return version >= (0, 14, 0) and settings.weight_bits >= 8 and not (quantized and blackwell)
+    return version >= (0, 14, 0) and bits >= 8 and not (bits < 16 and blackwell)
 
 
 # ---------------------------------------------------------------------------------- what PyTorch does not account for
