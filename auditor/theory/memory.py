@@ -50,7 +50,6 @@ def memory(geometry: Geometry, settings: Settings, device: Device) -> Memory:
     weights = per_device_bytes(geometry, settings)
     share = _RULES.get(settings.engine, documented.trtllm)(geometry, settings, device, usable, weights)
     taken = share.overhead
-    low, high = max(0.0, taken.low), taken.high
     pinned = _pinned(settings, share)
     pool = share.budget - weights - taken.likely if pinned is None else pinned
     budget = share.budget if pinned is None else weights + taken.likely + pinned
@@ -60,11 +59,11 @@ def memory(geometry: Geometry, settings: Settings, device: Device) -> Memory:
         budget=budget,
         weights=weights,
         overhead=taken.likely,
-        overhead_low=low,
-        overhead_high=high,
+        overhead_low=max(0.0, taken.low),
+        overhead_high=taken.high,
         pool=pool,
-        pool_low=share.budget - weights - high - unsure if pinned is None else pinned,
-        pool_high=share.budget - weights - low if pinned is None else pinned,
+        pool_low=share.budget - weights - taken.high - unsure if pinned is None else pinned,
+        pool_high=share.budget - weights - taken.low if pinned is None else pinned,
         notes=notes + share.notes,
         activations=share.activations.likely,
         graphs=share.graphs.likely,

@@ -157,6 +157,15 @@ def test_default_limits_follow_the_device():
     assert small.activations == 38.25 * 256 * 128_256 + (2048 + 256) * 4096 * 2
 
 
+def test_memory_shared_with_the_host_may_leave_more_than_the_budget_holds():
+    log = replace(H100, total=121.7)
+    spark = replace(device_of(log), kind="unified")
+    answer = memory(model("qwen3-vl-30b"), replace(settings_of(log), memory_fraction=0.49), spark)
+    assert any("shared with the host" in note for note in answer.notes)
+    assert answer.pool_high > answer.budget - answer.weights
+    assert answer.overhead_low == 0
+
+
 def test_stages_of_a_pipeline_are_noted():
     assert any("pipeline stage" in note for note in found("llama-3.1-8b", pipeline_parallel=2, devices=2).notes)
 

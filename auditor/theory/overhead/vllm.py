@@ -101,7 +101,8 @@ def _step(version: _Version, geometry: Geometry, settings: Settings, device: Dev
     V0 ran as many sequences as whole images would fill, which is one or a few (profile_run in
     vllm/worker/model_runner.py of 0.6 and 0.7), over at least 5,120 tokens.
     """
-    large = version >= (0, 8, 5) and usable >= _DATACENTRE and "a100" not in device.key.lower()
+    known = "a100" not in device.key.lower() or version < (0, 10, 0)  # A100 were left out from 0.10 on
+    large = version >= (0, 8, 5) and usable >= _DATACENTRE and known
     tokens = settings.max_num_batched_tokens or (8192 if large else 2048)
     sequences = settings.max_num_seqs or (1024 if large else 256)
     if version < (0, 8, 0):
@@ -218,6 +219,10 @@ def _doubts(geometry: Geometry, settings: Settings, device: Device) -> list[tupl
     if device.vendor not in {"nvidia", "amd"}:
         note = f"vLLM's overhead on {device.vendor} devices is not known: NVIDIA's is assumed"
         doubts.append((gib(-0.5, 0.0, 2.0), note))
+    if device.kind == "unified":
+        # MemorySnapshot.measure in vllm/utils/mem_utils.py asks for the host's available memory on such devices
+        note = "memory is shared with the host: what the host frees or takes meanwhile counts as vLLM's"
+        doubts.append((gib(-6.0, 0.0, 4.0), note))
     if geometry.architecture.startswith("DeepseekV4"):
         doubts.append((gib(-2.0, 0.0, 4.0), "DeepSeek-V4's workspaces are not known: the band is 6 GiB wider"))
     if settings.data_parallel > 1 and settings.expert_parallel > 1:
