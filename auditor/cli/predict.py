@@ -23,7 +23,7 @@ def _option(*names: str, metavar: str, text: str) -> Any:
 
 
 ProfileName = Annotated[
-    str | None, typer.Argument(metavar="[PROFILE]", help="A profile, instead of the flags below.", show_default=False)
+    str | None, typer.Argument(metavar="PROFILE", help="A profile, instead of the flags below.", show_default=False)
 ]
 Model = Annotated[str | None, _option("--model", metavar="NAME", text="Catalogue name, model folder, GGUF file.")]
 Accelerator = Annotated[str | None, _option("--accelerator", metavar="NAME", text="Such as h100-sxm.")]
@@ -89,7 +89,8 @@ def command(
     """Say how fast a deployment is at a load, what bounds it, and what it costs.
 
     \b
-    audit predict --model llama-3.3-70b --accelerator h100-sxm --count 2 --tp 2 --batch 32 --prompt 4000 --output 500
+    audit predict --model llama-3.1-70b --accelerator h100-sxm --count 2 --tp 2 --quantization fp8 \\
+                  --batch 32 --prompt 4000 --output 500
     audit predict prod.yaml --json
     audit predict --batch questions.jsonl > answers.jsonl
 

@@ -65,7 +65,13 @@ def _speed(speed: Speed | None) -> dict[str, Any] | None:
         "of_which_prompts": expected.prompts_s,
     }
     return {
-        "seconds": {"value": expected.seconds, "low": expected.low, "high": expected.high, "unit": "s"},
+        "seconds": {
+            "value": expected.seconds,
+            "low": expected.low,
+            "high": expected.high,
+            "unit": "s",
+            "from": "computed",
+        },
         "band": "80 %",
         "bound": expected.bound,
         "parts": {name: _number(seconds, "s", "computed") for name, seconds in parts.items()},

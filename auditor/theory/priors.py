@@ -164,7 +164,7 @@ def _served_prefill(geometry: Geometry, settings: Settings, device: Device) -> P
         products=steps.products,
         attention=0.4 * (0.67 if kind in _THIRD_LOWER else 1.0),
         per_layer=0.48e-3,
-        per_expert_layer=0.25e-3,
+        per_expert_layer=0.32e-3,
         per_latent_layer=1.9e-3,
         fixed=10e-3,
         low=low,
@@ -234,13 +234,13 @@ def _local_decode(geometry: Geometry, settings: Settings, device: Device) -> Dec
         source=f"llama.cpp on {kind} devices",
     )
     if geometry.experts is not None:
-        law = _wider(law, 0.82, 1.12, "few MoE models")
+        law = _wider(law, 0.88, 1.08, "few MoE models")
     return law if settings.engine == "llamacpp" else _wider(law, 0.9, 1.1, "taken for another engine")
 
 
 def _local_prefill(geometry: Geometry, settings: Settings, device: Device) -> PrefillLaw:
     kind = device_class(device)
-    low, high = (0.78, 1.26) if kind in {"geforce", "gddr", "hbm", "hopper", "apple", "gb10"} else (0.6, 1.7)
+    low, high = (0.78, 1.24) if kind in {"geforce", "gddr", "hbm", "hopper", "apple", "gb10"} else (0.6, 1.7)
     if geometry.experts is not None:
         low, high = low * 0.8, high * 1.25
     return PrefillLaw(
