@@ -164,7 +164,9 @@ def predict_decode(  # noqa: PLR0917 (the six arguments of the law, in the order
     compute += _unpacking(geometry, settings, device, law)
     crossing = geometry.layer_count * _exchange(geometry, settings, device, tokens / settings.data_parallel)
     crossing += (stages - 1) * links.send(device, tokens * geometry.hidden_size * 2.0)
-    overhead = _kernels(geometry, law, 1 + settings.speculative_tokens) + batch * law.per_sequence
+    overhead = (
+        _kernels(geometry, law, 1 + settings.speculative_tokens) + batch / settings.data_parallel * law.per_sequence
+    )
     read, waited = _prompts_between(geometry, settings, device, law, batch, context, prompt_per_output)
     found = yield_of(settings)  # each token of a step that yields several brings its own share of prompts
     weights, kv, crossing = (part / found.likely for part in (weights, kv, crossing))
@@ -228,12 +230,13 @@ def _prompts_between(  # noqa: PLR0917
     """Seconds of compute and of overhead that prompts add to each step.
 
     A sequence of P prompt and O output tokens is on average at context P + O / 2, and P = ratio x O; while it decodes,
-    each step bears the prompts of the others, (batch - 1) / O of them. Their weights are read by the step anyway.
+    each step bears the prompts of the others on its data-parallel rank, (batch - 1) / O of them. Their weights are read
+    by the step anyway.
     """
     if ratio <= 0 or settings.disaggregated:
         return 0.0, 0.0
     output = max(1.0, context / (ratio + 0.5))
-    prompt, each = ratio * output, max(0.0, batch - 1) / output
+    prompt, each = ratio * output, max(0.0, batch / settings.data_parallel - 1) / output
     compute = _prompt_compute(geometry, settings, device, (law.products, law.attention), prompt)
     chunk = min(prompt, _step_tokens(settings))
     crossing = geometry.layer_count * prompt / chunk * _exchange(geometry, settings, device, chunk)

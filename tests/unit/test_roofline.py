@@ -166,6 +166,12 @@ def test_prompts_of_others_are_read_between_steps():
     assert one.prompts_s == 0.0  # its own prompt is read before its first token
 
 
+def test_data_parallel_ranks_read_their_own_prompts():
+    alone = roofline.predict_decode(llama(), settings(), H100, 16, 3075, 20.0)
+    ranks = roofline.predict_decode(llama(), settings(data_parallel=4, devices=4), H100, 64, 3075, 20.0)
+    assert ranks.prompts_s == pytest.approx(alone.prompts_s)
+
+
 def test_other_instances_read_the_prompts_of_a_disaggregated_decode():
     alone = roofline.predict_decode(llama(), settings(), H100, 64, 3075)
     apart = roofline.predict_decode(llama(), settings(disaggregated="decode"), H100, 64, 3075, 20.0)
