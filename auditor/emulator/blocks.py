@@ -7,6 +7,7 @@ are evicted, least recently used first, when room is needed.
 """
 
 from collections import OrderedDict
+from collections.abc import Callable
 from collections.abc import Sequence as Sequence_
 from dataclasses import dataclass, field
 from math import ceil
@@ -33,12 +34,16 @@ def unit_keys(tokens: Sequence_[object], unit: int) -> list[int]:
 
 
 class Pool:
-    """`capacity` token slots, given out in pages of `page`; prompts are cached in units of `unit` slots."""
+    """`capacity` token slots, given out in pages of `page`; prompts are cached in units of `unit` slots.
 
-    def __init__(self, capacity: int, page: int, unit: int) -> None:
+    `needs` are the slots that a sequence of so many tokens takes, where that is more or less than its whole pages.
+    """
+
+    def __init__(self, capacity: int, page: int, unit: int, needs: Callable[[int], int] | None = None) -> None:
         self.capacity = capacity
         self.page = page
         self.unit = unit
+        self._needs = needs
         self._own = 0
         self._users: dict[int, int] = {}
         self._idle: OrderedDict[int, None] = OrderedDict()
@@ -64,8 +69,8 @@ class Pool:
         return self.capacity - self.used
 
     def pages(self, tokens: int) -> int:
-        """Tokens rounded up to whole pages."""
-        return ceil(tokens / self.page) * self.page
+        """Slots of a sequence of so many tokens: whole pages of them, unless the pool says otherwise."""
+        return self._needs(tokens) if self._needs else ceil(tokens / self.page) * self.page
 
     def hits(self, keys: Sequence_[int]) -> int:
         """How many leading units are cached."""

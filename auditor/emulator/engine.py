@@ -25,7 +25,7 @@ STALL_BOUND = 3.0  # step jitter is cut at so many standard deviations
 
 def _scheduler(spec: Spec, size: PoolSize) -> Scheduler:
     limits = Limits(
-        max_num_seqs=spec.max_num_seqs,
+        max_num_seqs=spec.max_num_seqs if size.running is None else min(spec.max_num_seqs, size.running),
         max_num_batched_tokens=spec.max_num_batched_tokens,
         accept_length=spec.accept_length,
         prefix_cached=spec.faults.prefix_cached,
@@ -33,10 +33,10 @@ def _scheduler(spec: Spec, size: PoolSize) -> Scheduler:
         conservativeness=spec.schedule_conservativeness,
         seed=spec.seed,
     )
-    page = spec.block_size
+    page = size.page
     if spec.flavour == "vllm":
-        return VllmScheduler(Pool(size.tokens - page, page, page), limits)  # one block is never given out
-    return SglangScheduler(Pool(size.tokens, page, max(page, CACHE_UNIT) // page * page), limits)
+        return VllmScheduler(Pool(size.slots - page, page, page, size.needs), limits)  # one block is never given out
+    return SglangScheduler(Pool(size.slots, page, max(page, CACHE_UNIT) // page * page, size.needs), limits)
 
 
 @dataclass(slots=True)

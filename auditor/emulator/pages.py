@@ -4,7 +4,6 @@ Names, labels, types and bounds as vLLM 0.18-0.32 (vllm/v1/metrics) and SGLang 0
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from math import ceil
 
 from auditor.emulator.engine import Engine
 from auditor.emulator.exposition import Metric, Value, render
@@ -109,22 +108,24 @@ VLLM = (
 
 def _cache_config(spec: Spec, size: PoolSize) -> Metric:
     """The cache_config_info gauge: its labels are the served facts, its value is 1."""
-    needed = ceil(spec.max_model_len / spec.block_size)
     labels = {
-        "block_size": str(spec.block_size),
+        "block_size": str(size.page),
         "cache_dtype": spec.kv_cache_dtype,
         "enable_prefix_caching": str(spec.prefix_caching),
         "gpu_memory_utilization": str(spec.memory_fraction),
         "is_attention_free": "False",
         "kv_cache_memory_bytes": str(int(spec.pool_bytes)) if spec.pool_bytes is not None else "None",
         "num_cpu_blocks": "None",
-        "num_gpu_blocks": str(size.tokens // spec.block_size),
+        "mamba_cache_dtype": "auto",
+        "mamba_cache_mode": "none",
+        "mamba_ssm_cache_dtype": {4.0: "float32", 2.0: "bfloat16"}.get(spec.state_bytes or 0.0, "auto"),
+        "num_gpu_blocks": str(size.slots // size.page),
         "num_gpu_blocks_override": "None",
         "prefix_caching_hash_algo": "sha256",
         "sliding_window": "None",
         "user_specified_block_size": "False",
         "kv_cache_size_tokens": str(size.tokens),
-        "kv_cache_max_concurrency": str(size.tokens / spec.block_size / needed),
+        "kv_cache_max_concurrency": str(size.requests),
     }
     help_text = "Information of the LLMEngine CacheConfig"
     return Metric("vllm:cache_config_info", "gauge", help_text, lambda _: [(labels, 1.0)])

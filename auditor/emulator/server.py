@@ -36,7 +36,7 @@ class Emulator:
     def __init__(self, spec: Spec, clock: Clock | None = None) -> None:
         self.spec = served(spec)
         self.size = pool_size(self.spec)
-        self.record = Record(kv_capacity=self.size.tokens)
+        self.record = Record(kv_capacity=self.size.slots)
         self.port = 0
         self._clock = clock
         self._dialect: Dialect = VllmDialect() if self.spec.flavour == "vllm" else SglangDialect()

@@ -152,7 +152,7 @@ def _server_info(deployment: Deployment) -> dict[str, Any]:
         "disaggregation_mode": "null",
     }  # fmt: skip
     state = arguments | {
-        "effective_max_running_requests_per_dp": spec.max_num_seqs,
+        "effective_max_running_requests_per_dp": min(spec.max_num_seqs, size.running or spec.max_num_seqs),
         "last_gen_throughput": max(engine.counters.throughput for engine in deployment.engines),
         "memory_usage": {"weight": round(size.weights / GIB, 3), "kvcache": round(size.bytes / GIB, 3),
                          "token_capacity": size.tokens},

@@ -1,5 +1,6 @@
 """What the emulator plays: one deployment in plain numbers, and the ways in which it can misbehave."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -85,6 +86,8 @@ class Spec:
     `pool_bytes` (per device) fix the pool of each; otherwise it is what the memory arithmetic leaves. `seed` draws
     the efficiencies, the memory overhead and the lengths of unforced replies (`eos_tokens` is their mean). `jitter` is
     the relative standard deviation of step times. `prompt_tokens_details` makes usage tell cached tokens.
+    `state_bytes` and `window_bytes` are of one element of recurrent layers' matrices and windows (None: as the model
+    asks, 16 bit).
     """
 
     flavour: Literal["vllm", "sglang"] = "vllm"
@@ -110,6 +113,10 @@ class Spec:
     compute_dtype: str = "bf16"
     enforce_eager: bool = False
     speculative_tokens: int = 0
+    draft_layers: int = 0
+    hybrid_manager: bool = True
+    state_bytes: float | None = None
+    window_bytes: float | None = None
     attention_backend: str | None = None
     prefix_caching: bool = True
     prompt_tokens_details: bool = False
@@ -120,6 +127,11 @@ class Spec:
     seed: int = 0
     api_key: str | None = None
     faults: Faults = field(default_factory=Faults)
+
+    @property
+    def release(self) -> tuple[int, ...]:
+        """The version as numbers that compare; its suffixes are left out."""
+        return tuple(int(part) for part in re.findall(r"\d+", re.split(r"[^\d.v]", self.version, maxsplit=1)[0]))
 
     @property
     def accept_length(self) -> float:
@@ -147,6 +159,8 @@ def spec_from(
     flavour = "vllm" if settings.engine in ("auto", "generic", "vllm") else settings.engine
     if flavour not in ("vllm", "sglang"):
         raise UsageError(f"the emulator plays vllm and sglang, not {settings.engine}: set endpoint.engine")
+    if settings.decode_context_parallel > 1:
+        raise UsageError("the emulator plays no decode context parallelism: leave it out of deployment.launch")
     base = Spec() if flavour == "vllm" else Spec(flavour="sglang", version="0.5.23", block_size=1, memory_fraction=0.88)
     return replace(
         base,
@@ -172,10 +186,19 @@ def spec_from(
         compute_dtype=settings.compute_dtype,
         enforce_eager=settings.enforce_eager,
         speculative_tokens=settings.speculative_tokens,
+        draft_layers=_draft_layers(settings),
+        hybrid_manager=settings.hybrid_kv_manager,
+        state_bytes=settings.state_bytes,
+        window_bytes=settings.conv_bytes,
+        prefix_caching=not geometry.recurrent and settings.prefix_caching,
         seed=profile.probe.seed,
         api_key=api_key,
         faults=faults or Faults(),
     )
+
+
+def _draft_layers(settings: Settings) -> int:
+    return settings.draft_layers if settings.draft_layers is not None else int(settings.speculative_tokens > 0)
 
 
 def served(spec: Spec) -> Spec:

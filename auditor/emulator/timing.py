@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from random import Random
 
 from auditor.emulator.spec import Spec
+from auditor.theory.kv.geometry import Recurrent
 
 __all__ = ["CAPTURE_SIZES", "Law", "law"]
 
@@ -20,12 +21,16 @@ CAPTURE_SIZES = (1, 2, 4, *range(8, 257, 8), *range(272, 513, 16))
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Attention layers of one kind, per device: KV bytes per cached token, FLOPs per (query, key) pair."""
+    """Layers of one kind, per device: KV bytes per cached token and FLOPs per (query, key) pair of attention, or bytes
+    of a sequence's state and FLOPs per token of recurrence.
+    """
 
     count: int
     kv_bytes: float
     pair_flops: float
     window: int | None
+    state_bytes: float = 0.0
+    token_flops: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +92,8 @@ class Law:
         return max(2 * used * (tokens + half_full), streamed / self.bandwidth) + self.routing
 
     def _attention(self, group: _Group, contexts: Sequence[int], chunks: Sequence[tuple[int, int]]) -> float:
+        if group.state_bytes:
+            return self._recurrence(group, len(contexts), sum(new for new, _ in chunks), len(chunks))
         window = group.window
         cached = sum(contexts) if window is None else sum(min(context, window) for context in contexts)
         decode = max(
@@ -103,16 +110,30 @@ class Law:
         prefill = max(pairs * group.pair_flops / self.attention_peak, held * group.kv_bytes / self.kv_bandwidth)
         return (decode + prefill) * (self.mixed_penalty if contexts else 1.0)
 
+    def _recurrence(self, group: _Group, batch: int, new: int, chunks: int) -> float:
+        """Every sequence's state is read and written once a step, whatever its context."""
+        tokens = batch * (1 + self.drafts) + new
+        moved = 2 * (batch + chunks) * group.state_bytes
+        return max(moved / self.kv_bandwidth, tokens * group.token_flops / self.attention_peak)
+
 
 def _group(spec: Spec, index: int) -> _Group:
     layers = spec.geometry.layers[index]
     heads = spec.geometry.attention_heads / spec.tensor_parallel
     if layers.kind == "mla":
-        latent = layers.latent_dim or 0
-        return _Group(layers.count, latent * spec.kv_bytes, 2 * heads * 2 * latent, None)
+        latent, indexer = layers.latent_dim or 0, spec.geometry.indexer
+        seen = indexer.topk if indexer else None  # sparse attention reads so many tokens, however long the context
+        return _Group(layers.count, latent * spec.kv_bytes, 2 * heads * 2 * latent, seen)
     kv_heads = max(1, layers.kv_heads // spec.tensor_parallel)
     wide = layers.qk_head_dim + layers.v_head_dim
-    return _Group(layers.count, kv_heads * wide * spec.kv_bytes, 2 * heads * wide, layers.window)
+    return _Group(layers.count + layers.readers, kv_heads * wide * spec.kv_bytes, 2 * heads * wide, layers.window)
+
+
+def _recurrent(spec: Spec, layer: Recurrent) -> _Group:
+    """The recurrence multiplies and adds each element of the matrix some six times a token."""
+    matrix = layer.heads * layer.head_dim * layer.state_size / spec.tensor_parallel
+    size = max(1.0, matrix * (spec.state_bytes or layer.state_bytes or 2.0))
+    return _Group(layer.count, 0.0, 0.0, None, state_bytes=size, token_flops=6 * matrix)
 
 
 def _peak(spec: Spec) -> float:
@@ -133,7 +154,10 @@ def law(spec: Spec) -> Law:
     dense = geometry.active_parameters / layers - routed * (experts.per_token if experts else 0)
     peak, bandwidth, tensor = _peak(spec), spec.device.bandwidth, spec.tensor_parallel
     return Law(
-        groups=tuple(_group(spec, index) for index in range(len(geometry.layers))),
+        groups=(
+            *(_group(spec, index) for index in range(len(geometry.layers))),
+            *(_recurrent(spec, layer) for layer in geometry.recurrent),
+        ),
         layers=layers,
         dense_parameters=dense / tensor,
         expert_parameters=routed / tensor,

@@ -9,7 +9,7 @@ from auditor.emulator.spec import DEFAULT_GEOMETRY, Faults, Spec, served, spec_f
 from auditor.emulator.timing import law
 from auditor.errors import UsageError
 from auditor.profile import Deployment, Endpoint, Probe, Profile
-from auditor.theory.kv.geometry import Experts, Layers
+from auditor.theory.kv.geometry import Experts, Layers, Recurrent
 from auditor.theory.settings import Settings
 
 
@@ -36,10 +36,60 @@ def test_kv_of_mla_is_not_divided_by_tensor_parallelism():
     assert law(spec).step([8192] * 64, []) - law(spec).step([1] * 64, []) > 0.011
 
 
-def test_windowed_layers_stop_growing():
-    layers = (Layers(kind="sliding", count=1, kv_heads=1, qk_head_dim=1, v_head_dim=1, window=512),)
-    spec = Spec(geometry=replace(DEFAULT_GEOMETRY, layers=layers), max_model_len=4096, max_num_batched_tokens=512)
-    assert kv_bytes_per_token(spec) == 4 * 1024 / 4096
+SLIDING = Layers(kind="sliding", count=5, kv_heads=2, qk_head_dim=64, v_head_dim=64, window=512)
+FULL = replace(SLIDING, kind="full", count=1, window=None)
+GEMMA = replace(DEFAULT_GEOMETRY, layers=(SLIDING, FULL))
+CPU_RUN = {"block_size": 128, "max_model_len": 4096, "max_num_batched_tokens": 2048, "pool_bytes": 2**30}
+
+
+@pytest.mark.parametrize(
+    ("step", "manager", "tokens", "requests"),
+    [(1024, True, 489_845, 119.59), (256, True, 871_543, 212.78), (1024, False, 349_440, 85.31)],
+)
+def test_sliding_layers_stop_growing_as_vllm_logs_it(step, manager, tokens, requests):
+    """vLLM 0.32.0 on a CPU, a GiB: 5 sliding layers of 512 and a full one, steps of 2,048 and 512 tokens, and without
+    the hybrid manager. There one step is in flight, here two of half the size.
+    """
+    spec = Spec(geometry=GEMMA, hybrid_manager=manager, **(CPU_RUN | {"max_num_batched_tokens": step}))
+    size = pool_size(spec)
+    assert (size.tokens, round(size.requests, 2)) == (tokens, requests)
+
+
+DELTA = Recurrent(
+    kind="linear", count=3, heads=32, head_dim=128, state_size=128, groups=16, conv_kernel=4, state_bytes=4.0
+)
+HYBRID = replace(DEFAULT_GEOMETRY, layers=(FULL,), recurrent=(DELTA,))
+
+
+def test_states_are_held_in_blocks_that_grow_until_one_fits():
+    """8,192 x 3 x 2 + 32 x 128 x 128 x 4 = 2,146,304 bytes of state, 512 of a token: blocks of 4,192 tokens. A request
+    takes one for each of three recurrent layers whatever its length, and one more each 4,192 tokens.
+    """
+    size = pool_size(Spec(geometry=HYBRID, pool_bytes=2**30, max_model_len=8192, max_num_seqs=64))
+    assert size.page == 4192
+    assert size.slots == 2**30 // 2_146_304 * 4192
+    assert [size.needs(tokens) // 4192 for tokens in (1, 4192, 4193, 8384)] == [4, 4, 5, 5]
+    assert size.requests == pytest.approx(500 / 5)
+    drafted = pool_size(
+        Spec(geometry=HYBRID, pool_bytes=2**30, max_model_len=8192, max_num_seqs=64, speculative_tokens=1)
+    )
+    assert drafted.needs(1) // drafted.page == 7  # a state more for each draft
+
+
+def test_sglang_keeps_states_beside_its_tokens():
+    """0.9 / 1.9 of a GiB less a spare one, over 3 x 2,146,304 bytes: 77 slots; with prefixes five for each request."""
+    spec = Spec(flavour="sglang", version="0.5.23", block_size=1, geometry=HYBRID, pool_bytes=2**30, state_bytes=4.0)
+    size = pool_size(spec)
+    assert size.running == int((2**30 * 0.9 / 1.9 - 6_438_912) // 6_438_912) // 5
+    assert size.tokens == (2**30 - 78 * 6_438_912) // 512
+    assert pool_size(replace(spec, prefix_caching=False)).running == 77
+
+
+def test_sglang_keeps_sliding_layers_apart_for_some_models_alone():
+    spec = Spec(flavour="sglang", geometry=GEMMA)
+    assert kv_bytes_per_token(spec) == 6 * 512
+    own = replace(GEMMA, architecture="GptOssForCausalLM")
+    assert kv_bytes_per_token(replace(spec, geometry=own)) == 512 + 0.8 * 5 * 512
 
 
 def test_the_pool_is_what_weights_and_overhead_leave():
@@ -63,6 +113,9 @@ def test_a_fixed_pool_is_taken_as_it_is():
         (Spec(pool_tokens=8192), "max_model_len"),  # one block is kept back, so 8,192 tokens do not fit 8,192
         (Spec(weight_bits=80), "do not fit"),
         (Spec(flavour="sglang", pool_tokens=1), "holds no request"),
+        (Spec(geometry=HYBRID, pool_bytes=2**28, max_model_len=2048), "max_num_seqs 256 exceeds the 125 blocks"),
+        (Spec(geometry=replace(HYBRID, layers=())), "without attention"),
+        (Spec(flavour="sglang", geometry=HYBRID, pool_bytes=2**24, block_size=1), "no request's state"),
     ],
 )
 def test_what_would_not_start_is_refused_in_one_line(spec, words):
