@@ -149,7 +149,8 @@ def _siglip(own: _Facts, config: _Facts, text: _Facts) -> list[Tensor]:
 
 
 def _pixtral(own: _Facts, config: _Facts, text: _Facts) -> list[Tensor]:
-    width = own["hidden_size"]
+    """Mistral's own format, which vLLM prefers for Mistral's models, is not divided (pixtral.py, VisionTransformer)."""
+    width, own_format = own["hidden_size"], config.get("model_type") == "mistral3"
     encoder = Encoder(
         layers=own["num_hidden_layers"],
         width=width,
@@ -158,10 +159,11 @@ def _pixtral(own: _Facts, config: _Facts, text: _Facts) -> list[Tensor]:
         gated=True,
         biased=False,
         norm_bias=False,
+        split=not own_format,
     )
     found = [*_patches(own, width, biased=False), *encoder_layers(encoder), vector(1, width)]
     merge = config.get("spatial_merge_size", 1)
-    if config.get("model_type") == "mistral3":
+    if own_format:
         found += [vector(1, width), *linear(width, width * merge**2, biased=False)]
     return found + projector(width, text["hidden_size"], biased=bool(config.get("multimodal_projector_bias", True)))
 

@@ -5,6 +5,7 @@ Sources are files of vllm-project/vllm under vllm/model_executor/, by release.
 
 from collections.abc import Mapping
 
+from auditor.theory.fragments import fragments
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.kv.releases import release
 from auditor.theory.settings import Settings
@@ -14,9 +15,7 @@ from auditor.theory.tensors import Tensor
 __all__ = ["beside", "padded"]
 
 _PLAIN_LAYERS_PADDED = (0, 17, 0)  # layers/quantization/utils/flashinfer_utils.py, prepare_fp8_moe_layer_for_fi
-_ROCM_UNPADDED = (0, 21, 0)  # layers/fused_moe/unquantized_fused_moe_method.py copies into the unpadded tensor since
 _POSITIONS_ONCE = (0, 21, 0)  # layers/rotary_embedding/mrope.py held four times the positions before
-_MANY = 128  # two-byte values that ROCm's padding adds to a row: 256 bytes
 
 
 def padded(tensor: Tensor, settings: Settings, word: str | None, *, gated: bool) -> tuple[float, float, float]:
@@ -33,8 +32,6 @@ def padded(tensor: Tensor, settings: Settings, word: str | None, *, gated: bool)
         inner, hidden = _mxfp4(inner, hidden, settings)
     elif word is not None and not gated and _on_flashinfer(settings):
         inner = _up_to(inner, 128)
-    elif word is None and _pads_rows(settings):
-        return count, outputs, inputs + (_MANY if _apart(inputs) else 0)
     outputs, inputs = (inner, hidden) if up else (hidden, inner)
     if word == "mxfp4" and settings.capability is not None and settings.capability[0] == 9:
         inputs = _up_to(inputs, 256)  # Triton's layout on Hopper (triton_kernels, hopper_value.py)
@@ -66,21 +63,11 @@ def _up_to(size: float, step: int) -> float:
     return -(-size // step) * step
 
 
-def _pads_rows(settings: Settings) -> bool:
-    """VLLM_ROCM_MOE_PADDING, on by default."""
-    return settings.vendor == "amd" and release(settings.engine_version) < _ROCM_UNPADDED
-
-
-def _apart(inputs: float) -> bool:
-    """Only rows of whole 512 bytes are padded, lest they start on one memory channel."""
-    return inputs * 2 % 512 == 0
-
-
 def beside(geometry: Geometry, settings: Settings, words: Mapping[str, str | None]) -> float:
     """Bytes on one device that are no weights of the checkpoint, by the words of its parts' formats."""
     if settings.engine != "vllm":
         return 0.0
-    return _rotary(geometry, settings) + _absorbed(geometry, settings, words) + _holes(geometry, settings, words)
+    return _rotary(geometry, settings) + _absorbed(geometry, settings, words) + fragments(geometry, settings, words)
 
 
 def _rotary(geometry: Geometry, settings: Settings) -> float:
@@ -102,25 +89,3 @@ def _absorbed(geometry: Geometry, settings: Settings, words: Mapping[str, str | 
         if tensor.part == "attention" and tensor.inputs == rank and tensor.split == "outputs" and not tensor.draft
     ]
     return sum(2.0 * count * outputs * inputs for count, outputs, inputs in shapes) / settings.pipeline_parallel
-
-
-def _holes(geometry: Geometry, settings: Settings, words: Mapping[str, str | None]) -> float:
-    """What ROCm's padding leaves unusable.
-
-    The padded down projections of a layer go where its unpadded up projections were, and the rest of that block is
-    lost; on ROCm "Model loading took" counts it, as the whole device's memory (platforms/rocm.py,
-    get_current_memory_usage).
-    """
-    if geometry.experts is None or words.get("experts") is not None or not _pads_rows(settings):
-        return 0.0
-    shapes = {
-        tensor.split: local(tensor, settings)
-        for tensor in geometry.tensors
-        if tensor.part == "experts" and tensor.split != "none" and not tensor.draft
-    }
-    if len(shapes) < 2:
-        return 0.0
-    (ups, inner, hidden), (downs, _, _) = shapes["outputs"], shapes["inputs"]
-    if not (_apart(inner) and _apart(hidden)):
-        return 0.0
-    return max(0.0, 2.0 * (ups * inner * hidden - downs * hidden * (inner + _MANY))) / settings.pipeline_parallel

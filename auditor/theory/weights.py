@@ -134,12 +134,18 @@ def _words(geometry: Geometry, settings: Settings) -> dict[str, str | None]:
 
 
 def _left_by_recipes(geometry: Geometry, method: str) -> tuple[str, ...]:
-    """Parts that published compressed-tensors checkpoints leave in 16 bit, where the checkpoint itself is not at hand:
-    linear attention, and Llama 4's attention (vllm-project/llm-compressor, examples).
+    """Parts that published checkpoints leave in 16 bit, where the checkpoint itself is not at hand.
+
+    vllm-project/llm-compressor, examples/quantization_w8a8_fp8: qwen3_next_example.py and qwen3_5_moe.py (linear
+    attention), llama4_fp8_block_example.py (attention). NVIDIA's NVFP4 checkpoints leave linear attention and MLA
+    (`ignore` of nvidia/Qwen3.5-397B-A17B-NVFP4 and nvidia/GLM-5.1-NVFP4).
     """
-    if "compressed" not in method.lower():
-        return ()
-    return ("recurrent", *(("attention",) if geometry.architecture.startswith("Llama4") else ()))
+    word = method.lower()
+    compressed, nvfp4 = "compressed" in word, same_format(word, "nvfp4") and bits_of(word) is not None
+    attention = (compressed and geometry.architecture.startswith("Llama4")) or (
+        nvfp4 and "kv_lora_rank" in geometry.extra
+    )
+    return (*(("recurrent",) if compressed or nvfp4 else ()), *(("attention",) if attention else ()))
 
 
 def _value_bytes(words: Mapping[str, str | None], settings: Settings) -> dict[str, float]:
