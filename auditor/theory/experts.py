@@ -26,5 +26,5 @@ def _coverage(share: float, tokens: float) -> float:
     wanted = [_RANGE ** ((i + 0.5) / _CLASSES) for i in range(_CLASSES)]
     mean = sum(wanted) / _CLASSES
     chances = [min(1.0, share * weight / mean) for weight in wanted]
-    touched = sum(1 - (1 - chance) ** tokens for chance in chances) / _CLASSES
+    touched = sum(1 - float((1 - chance) ** tokens) for chance in chances) / _CLASSES
     return max(share, min(1.0, touched))

@@ -90,10 +90,12 @@ def prefill_limit(
     geometry: Geometry, settings: Settings, device: Device, prompt_tokens: float, prompts: float = 1.0
 ) -> Limit:
     """Least time of one prompt alone, or of several read together: their FLOPs at peak or one reading of the weights,
-    whichever is longer.
+    whichever is longer. Experts that are spread over data-parallel ranks may bring the whole instance to bear on it.
     """
     weights = streamed_bytes(geometry, settings, prompt_tokens, limit=True)
     devices = settings.tensor_parallel * settings.pipeline_parallel
+    if geometry.experts is not None and settings.expert_parallel > settings.tensor_parallel:
+        devices *= settings.data_parallel
     return _limit(device, settings, prompts * prefill_flops(geometry, prompt_tokens) / devices, weights, 0.0)
 
 

@@ -172,6 +172,13 @@ def test_data_parallel_ranks_read_their_own_prompts():
     assert ranks.prompts_s == pytest.approx(alone.prompts_s)
 
 
+def test_spread_experts_bring_every_rank_to_a_prompt():
+    model, fp8 = models.find("deepseek-v3"), dict(FP8, devices=8, data_parallel=8)
+    alone = roofline.prefill_limit(model, settings(**fp8), H100, 4096)
+    spread = roofline.prefill_limit(model, settings(**fp8, expert_parallel=8), H100, 4096)
+    assert spread.flops == alone.flops / 8
+
+
 def test_other_instances_read_the_prompts_of_a_disaggregated_decode():
     alone = roofline.predict_decode(llama(), settings(), H100, 64, 3075)
     apart = roofline.predict_decode(llama(), settings(disaggregated="decode"), H100, 64, 3075, 20.0)
