@@ -1,6 +1,6 @@
-"""What vLLM loads beyond a checkpoint's own values: experts padded for their kernels, tables and copies beside them.
+"""What vLLM and SGLang load beyond a checkpoint's own values: padded experts, tables and copies.
 
-Sources are files of vllm-project/vllm under vllm/model_executor/, by release.
+Sources are files of vllm-project/vllm under vllm/model_executor/, by release, where nothing else is said.
 """
 
 from collections.abc import Mapping
@@ -65,27 +65,32 @@ def _up_to(size: float, step: int) -> float:
 
 def beside(geometry: Geometry, settings: Settings, words: Mapping[str, str | None]) -> float:
     """Bytes on one device that are no weights of the checkpoint, by the words of its parts' formats."""
-    if settings.engine != "vllm":
-        return 0.0
-    return _rotary(geometry, settings) + _absorbed(geometry, settings, words) + fragments(geometry, settings, words)
+    if settings.engine == "vllm":
+        again = _absorbed(geometry, settings) if words.get("attention") else 0.0
+        return _rotary(geometry, settings) + again + fragments(geometry, settings, words)
+    if settings.engine == "sglang":
+        return 4.0 * geometry.extra.get("rotary_values", 0) + _absorbed(geometry, settings)
+    return 0.0
 
 
 def _rotary(geometry: Geometry, settings: Settings) -> float:
-    """Tables of cosines and sines for every position that the model knows (layers/rotary_embedding/base.py)."""
+    """Tables of cosines and sines for every position that the model knows (layers/rotary_embedding/base.py); SGLang
+    keeps them in fp32 (python/sglang/srt/layers/rotary_embedding/base.py).
+    """
     often = 4 if release(settings.engine_version) < _POSITIONS_ONCE else 1
     return 2.0 * geometry.extra.get("rotary_values", 0) * (often if geometry.extra.get("rotary_sections") else 1)
 
 
-def _absorbed(geometry: Geometry, settings: Settings, words: Mapping[str, str | None]) -> float:
-    """MLA's up projection again in 16 bit, for decode, where the checkpoint has it quantised
-    (layers/attention/mla_attention.py, W_UK_T and W_UV).
+def _absorbed(geometry: Geometry, settings: Settings) -> float:
+    """MLA's up projection again in 16 bit, for decode: in vLLM where the checkpoint has it quantised
+    (layers/attention/mla_attention.py, W_UK_T and W_UV), in SGLang always
+    (python/sglang/srt/models/deepseek_common/deepseek_weight_loader.py, w_kc and w_vc).
     """
     rank = geometry.extra.get("kv_lora_rank")
-    if not rank or words.get("attention") is None:
-        return 0.0
     shapes = [
         local(tensor, settings)
         for tensor in geometry.tensors
-        if tensor.part == "attention" and tensor.inputs == rank and tensor.split == "outputs" and not tensor.draft
+        if rank and tensor.part == "attention" and tensor.inputs == rank and tensor.split == "outputs"
+        if not tensor.draft
     ]
     return sum(2.0 * count * outputs * inputs for count, outputs, inputs in shapes) / settings.pipeline_parallel

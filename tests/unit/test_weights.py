@@ -148,7 +148,14 @@ def test_mla_keeps_its_absorbed_projections_beside_the_quantised_ones():
     facts = on(8, **FP8)
     alike = replace(model, extra={k: v for k, v in model.extra.items() if k != "kv_lora_rank"})
     extra = per_device_bytes(model, settings(**facts)) - per_device_bytes(alike, settings(**facts))
-    assert extra == 61 * 16 * (128 + 128) * 512 * 2  # 16 of 128 heads
+    copies = 61 * 16 * (128 + 128) * 512 * 2  # 16 of 128 heads
+    assert extra == copies
+    # Left in 16 bit, vLLM uses the projection itself; SGLang copies it all the same, and tabulates rotations in fp32.
+    plain = settings(**on(8))
+    assert per_device_bytes(model, plain) == per_device_bytes(alike, plain)
+    other = settings(**on(8), engine="sglang")
+    tables = 4096 * 40 * 64
+    assert per_device_bytes(model, other) - per_device_bytes(model, plain) == copies + 2 * tables
 
 
 def test_experts_in_mxfp4_are_padded_for_their_kernels():
