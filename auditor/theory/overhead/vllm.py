@@ -8,6 +8,7 @@ before. What changed, and when:
 0.6.5   the device context is no longer counted; it is again by the V1 engine of 0.8.0 to 0.9.0
 0.8.0   V1: prompts are always cut to max_num_batched_tokens; V0 ran a prompt of max_model_len up to 32,768 tokens
 0.9.1   the snapshot before start is subtracted; from 0.11 on it is taken after NCCL has come up
+0.11.1  FlashInfer samples only where it is asked to; from 0.9 on it did where it was installed
 0.14    experts keep their workspaces (vllm/v1/worker/workspace.py), so they add to the sampler's peak
 0.17    top-k and top-p need no sorted copy of the logits (vllm/v1/sample/ops/topk_topp_triton.py)
 0.18    graphs are captured on trial while memory is measured (profile_cudagraph_memory), and leave something behind
@@ -34,7 +35,7 @@ _ERAS = ("0.16.0", "0.19.1", "0.25.0")  # one release of each way of measuring, 
 _WHOLE_PROMPT = 32768  # V0 ran shorter contexts whole (create_engine_config in vllm/engine/arg_utils.py of 0.6 and 0.7)
 _IMAGE_TOKENS = 5120
 _EXPERT_ROWS = 16384  # up to 0.17 experts worked in chunks of so many tokens (VLLM_FUSED_MOE_CHUNK_SIZE)
-_DATACENTRE = 70 * GIB  # devices of at least this memory are joined by NVLink or Infinity Fabric
+_LARGE = 70 * GIB  # from here on a server's limits are larger (get_batch_defaults)
 
 
 def share(geometry: Geometry, settings: Settings, device: Device, usable: float) -> Share:
@@ -78,20 +79,24 @@ def _activations(
     logits = _logit_bytes(version, geometry, settings, device).scaled_by(sequences * geometry.vocab_size)
     kept = activations.hidden(geometry, settings, tokens + sequences)
     work = _expert_work(version, geometry, settings, tokens)
-    stays = _keeps_workspaces(version, geometry, settings)
+    stays = _keeps_workspaces(version, geometry, settings, device)
     layers = activations.forward(geometry, settings, tokens)
     likely = max(layers + work, logits.likely + kept + (work if stays else 0.0))
-    low = max(0.9 * layers, logits.low + kept)
+    low = 0.9 * layers if settings.pipeline_parallel > 1 else max(0.9 * layers, logits.low + kept)
     high = max(1.15 * layers + work, logits.high + kept + work)
     notes: tuple[str, ...] = ()
     if version < (0, 8, 0):
         low, high = 0.6 * likely, high + 2 * GIB
         notes += ("before vLLM 0.8 a prompt of max_model_len was run whole: 2 to 9.4 GiB of activations on an 8B",)
+    if _may_use_flashinfer(version, device):
+        notes += ("the sampler is taken to sort: where FlashInfer is installed it leaves more, up to the band's end",)
     if geometry.vision:
         # Outputs of the encoder stay while the layers run; the encoder itself took 8.27 GiB for Pixtral-12B
         # (github.com/dphnAI/sonar/pull/1320), more for models that see videos.
         likely, high = max(likely + 0.25 * GIB, 2 * GIB), max(high + 0.5 * GIB, 10 * GIB)
-        notes += ("a vision encoder's trial run takes 1 to 15 GiB by model and version: the band is that wide",)
+        notes += (
+            "a vision encoder's trial run takes 1 to 10 GiB and more by model and version: the band is that wide",
+        )
     return Band(low, likely, high), notes
 
 
@@ -102,7 +107,7 @@ def _step(version: _Version, geometry: Geometry, settings: Settings, device: Dev
     vllm/worker/model_runner.py of 0.6 and 0.7), over at least 5,120 tokens.
     """
     known = "a100" not in device.key.lower() or version < (0, 10, 0)  # A100 were left out from 0.10 on
-    large = version >= (0, 8, 5) and usable >= _DATACENTRE and known
+    large = version >= (0, 8, 5) and usable >= _LARGE and known
     tokens = settings.max_num_batched_tokens or (8192 if large else 2048)
     sequences = settings.max_num_seqs or (1024 if large else 256)
     if version < (0, 8, 0):
@@ -134,8 +139,12 @@ def _logit_bytes(version: _Version, geometry: Geometry, settings: Settings, devi
         return Band(2.0, 6.0, 14.0 + drafts)
     if version >= (0, 17, 0):
         return Band(14.0, 14.0, 15.0 + drafts)
-    flashinfer = (0, 9, 0) <= version <= (0, 11, 0) and device.vendor == "nvidia"
-    return Band(14.0 if flashinfer else 38.0, 38.25, 39.5)
+    return Band(14.0 if _may_use_flashinfer(version, device) else 38.0, 38.25, 39.5)
+
+
+def _may_use_flashinfer(version: _Version, device: Device) -> bool:
+    """Whether FlashInfer samples where it is installed, which no setting tells (topk_topp_sampler.py of 0.11.0)."""
+    return (0, 9, 0) <= version <= (0, 11, 0) and device.vendor == "nvidia"
 
 
 def _expert_work(version: _Version, geometry: Geometry, settings: Settings, tokens: int) -> float:
@@ -146,14 +155,24 @@ def _expert_work(version: _Version, geometry: Geometry, settings: Settings, toke
     )
 
 
-def _keeps_workspaces(version: _Version, geometry: Geometry, settings: Settings) -> bool:
-    """Whether the experts' workspaces stay allocated after the step (vllm/v1/worker/workspace.py).
+def _keeps_workspaces(version: _Version, geometry: Geometry, settings: Settings, device: Device) -> bool:
+    """Whether the experts' workspaces stay allocated after the step (vllm/v1/worker/workspace.py, from 0.14 on).
 
-    Kernels of formats below 8 bits (Marlin) and FlashInfer's of Blackwell bring their own and keep none.
+    Triton's and CUTLASS's experts ask for them, Marlin's and FlashInfer's do not (fused_moe/oracle of 0.16 to 0.32).
+    Marlin takes formats below 8 bits, and fp8 before Ada; FlashInfer takes quantised experts on Blackwell, and on
+    Hopper ModelOpt's fp8 and, in 0.15 and 0.16 or with expert parallelism, fp8 in blocks.
     """
     bits = bits_of(geometry.formats.get("experts") or settings.quantization or "") or settings.weight_bits
-    blackwell = settings.capability is not None and settings.capability >= (10, 0)
-    return version >= (0, 14, 0) and bits >= 8 and not (bits < 16 and blackwell)
+    if version < (0, 14, 0) or bits < 8:
+        return False
+    capability, word = settings.capability, settings.quantization or ""
+    if device.vendor != "nvidia" or bits >= 16 or capability is None:
+        return True
+    if not (8, 9) <= capability < (10, 0):
+        return False
+    in_blocks = word == "fp8" and ((0, 15, 0) <= version < (0, 17, 0) or settings.expert_parallel > 1)
+    by_flashinfer = capability >= (9, 0) and version >= (0, 15, 0) and (in_blocks or word.startswith("modelopt"))
+    return not by_flashinfer
 
 
 # ---------------------------------------------------------------------------------- what PyTorch does not account for
@@ -167,9 +186,9 @@ def _libraries(version: _Version, settings: Settings, device: Device, usable: fl
     """
     devices = max(settings.devices, settings.tensor_parallel * settings.pipeline_parallel, 1)
     steps = math.log2(devices)
-    linked = usable >= _DATACENTRE
+    linked = _linked(device, usable)
     if device.vendor == "amd":
-        alone = gib(1.0, 1.35, 1.8) if linked else gib(0.3, 0.55, 0.9)
+        alone = gib(1.0, 1.35, 1.8) if usable >= _LARGE else gib(0.3, 0.55, 0.9)
         return alone + gib(0.45 * steps, 0.68 * steps, 1.1 * steps)
     band = gib(0.0, 0.12, 0.4)
     if devices > 1:
@@ -182,6 +201,12 @@ def _libraries(version: _Version, settings: Settings, device: Device, usable: fl
     if not settings.enforce_eager:
         band += _left_by_trial(version, devices)
     return band
+
+
+def _linked(device: Device, usable: float) -> bool:
+    """Whether devices are joined all to all (NVLink switches), by the memory where nothing is said of it."""
+    said = (device.interconnect or "").lower()
+    return "nvlink" in said and "bridge" not in said if said else usable >= _LARGE
 
 
 def _left_by_trial(version: _Version, devices: int) -> Band:
@@ -234,6 +259,6 @@ def _doubts(geometry: Geometry, settings: Settings, device: Device) -> list[tupl
             (Band(0.0, 0.0, 1e9), "a connector between prefill and decode instances may hold 1 GB of buffers")
         )
     if settings.pipeline_parallel > 1:
-        note = "only the last pipeline stage samples: the pool of every stage is taken as if it did"
+        note = "only the last pipeline stage samples: the fullest stage is taken for it, the band's end for another"
         doubts.append((NOTHING, note))
     return doubts
