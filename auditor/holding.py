@@ -110,7 +110,7 @@ def told(evidence: Evidence) -> Told | None:
         tokens=None if counted else served.kv_tokens,
         blocks=served.kv_blocks,
         block_size=served.block_size,
-        bytes=served.kv_pool_bytes if evidence.engine == "sglang" else None,
+        bytes=served.kv_pool_bytes,
         requests=served.kv_max_concurrency,
         length=served.max_model_len or (settings.max_model_len if settings else None),
     )

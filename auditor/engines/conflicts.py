@@ -21,7 +21,14 @@ _FIELDS = (
     *("kv_cache_dtype", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization"),
     *("mem_fraction_static", "block_size", "enforce_eager", "speculative", "disaggregated"),
     *("attention_backend", "queue_limit", "prefix_caching", "decode_context_parallel", "swa_full_tokens_ratio"),
-    *("mamba_cache_mode", "mamba_cache_dtype", "mamba_ssm_cache_dtype", "mamba_slots", "mamba_full_ratio"),
+    *(
+        "kv_pool_bytes",
+        "mamba_cache_mode",
+        "mamba_cache_dtype",
+        "mamba_ssm_cache_dtype",
+        "mamba_slots",
+        "mamba_full_ratio",
+    ),
 )
 _Said = tuple[Any, str]
 

@@ -153,15 +153,17 @@ def _figure(name: str, unit: str, ours: tuple[float, float, float], told: float,
 def causes(geometry: Geometry, settings: Settings, device: Device | None, told: Told) -> tuple[Cause, ...]:
     """The settings of which one, changed alone, makes every figure agree, the best fit first; at most two."""
     found: list[tuple[float, int, Cause]] = []
-    for cause, changed in _changes(geometry, settings):
+    for cause, changed in _changes(geometry, settings, told):
         figures = compare(geometry, changed, device, told)
         if figures and all(f.agrees if not f.exact else abs(f.off) <= _EXPLAINS for f in figures):
             found.append((max(abs(f.off) for f in figures), len(found), cause))
     return tuple(cause for _, _, cause in sorted(found, key=lambda one: one[:2])[:2])
 
 
-def _changes(geometry: Geometry, settings: Settings) -> Iterator[tuple[Cause, Settings]]:
+def _changes(geometry: Geometry, settings: Settings, told: Told) -> Iterator[tuple[Cause, Settings]]:
     """One setting changed at a time: those that people overlook most."""
+    if settings.kv_pool_bytes and told.bytes and told.bytes != settings.kv_pool_bytes:
+        yield Cause("kv_pool_bytes", str(told.bytes)), replace(settings, kv_pool_bytes=told.bytes)
     yield from _formats(settings)
     yield from _cuts(geometry, settings)
     yield from _states(geometry, settings)

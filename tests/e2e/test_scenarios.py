@@ -25,6 +25,21 @@ SGLANG = changed(
     },
 )
 CROWD = {"traffic.target_concurrency": 24}
+# Ten full and thirty gated delta net layers. A block is as large as a state: 1,056 tokens of ten layers, 21,626,880
+# bytes. A request takes three for its states, one for its prompt, and a fifth when its reply grows beyond 1,056 tokens.
+HYBRID = {
+    "deployment.model": "Qwen/Qwen3.5-35B-A3B",
+    "deployment.accelerator": "h100-sxm",
+    "deployment.engine_version": "0.32.0",
+    "deployment.max_num_seqs": 32,
+    "traffic.target_concurrency": 24,
+    "traffic.classes.0.prompt_tokens": {"p50": 950, "p95": 1000, "max": 1020},
+    "traffic.classes.0.output_tokens": {"p50": 150, "p95": 200, "max": 250},
+}
+PINNED = {
+    "deployment.launch": "vllm serve meta-llama/Llama-3.1-8B-Instruct --quantization fp8 --max-model-len 4096 "
+    "--max-num-seqs 64 --kv-cache-memory-bytes 4G"
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +66,14 @@ ROWS = [
         exit_code=1,
         failing="K",
         rules={"K302": "fail", "K304": "fail"},
+    ),
+    Row(
+        name="thrash of a hybrid",  # 24 requests start in 96 blocks and need 120
+        scenario=Scenario(profile=HYBRID, served={"pool_bytes": 104 * 21_626_880}),
+        twin=Scenario(profile=HYBRID),
+        exit_code=1,
+        failing="K",
+        rules={"K302": "fail", "K304": "fail", "K303": "pass", "K308": "pass"},
     ),
     Row(
         name="held-back admissions on SGLang",
@@ -306,3 +329,22 @@ def test_kernel_capture_off_is_told_and_decides_nothing(tmp_path: Path) -> None:
     eager = Scenario(profile={"deployment.enforce_eager": True}).run(tmp_path)
     assert eager.report.exit_code == 0
     assert [finding.status for finding in eager.of("H205")] == ["warn"]
+
+
+def test_a_pool_five_percent_smaller_than_its_flag_is_told_and_decides_nothing(tmp_path: Path) -> None:
+    """4 GiB are 2,048 blocks of 2 MiB."""
+    short = Scenario(profile=PINNED, served={"pool_bytes": 0.95 * 2**32}).run(tmp_path)
+    assert short.report.exit_code == 0
+    [finding] = short.of("K308")
+    assert finding.status == "warn"
+    assert finding.why.startswith("Computed 2,048 blocks, served 1,945 (+5.3 %). Computed: vLLM: pool / (32 layers, ")
+    assert finding.why.endswith("It would agree with --kv-cache-memory-bytes 4080218931.")
+    assert [f.subject for f in short.of("K310") if f.status == "warn"] == ["kv_pool_bytes"]
+
+
+def test_a_pool_of_its_flags_size_agrees_to_the_block(tmp_path: Path) -> None:
+    whole = Scenario(profile=PINNED).run(tmp_path)
+    assert whole.report.exit_code == 0
+    [finding] = whole.of("K308")
+    assert finding.status == "pass"
+    assert finding.why.startswith("Computed 2,048 blocks, served 2,048 (+0 %)")

@@ -83,6 +83,12 @@ def test_a_pool_five_percent_smaller_than_its_bytes_has_no_explanation():
     assert implied_share(LLAMA, settings, H100, told) is None  # a flag fixes it, whatever the memory
 
 
+def test_another_value_of_the_flag_that_fixes_the_pool_is_named_first():
+    settings = Settings(engine="vllm", block_size=16, kv_pool_bytes=GIB, max_model_len=4096)
+    told = Told(blocks=256, block_size=16, bytes=GIB // 2)
+    assert causes(LLAMA, settings, None, told)[0] == Cause("kv_pool_bytes", str(GIB // 2))
+
+
 def test_blocks_of_another_size_are_compared_by_their_tokens():
     settings = Settings(engine="vllm", block_size=16, kv_pool_bytes=GIB, max_model_len=8192)
     figure = only(LLAMA, settings, Told(blocks=256, block_size=32, tokens=8192), "tokens")
