@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from auditor.catalog import accelerators, hf
+from auditor.engines.dated import release_before
 from auditor.engines.flavours import FLAVOURS
 from auditor.engines.formats import dtype
 from auditor.engines.launch import Launch, parse_launch
@@ -139,6 +140,9 @@ def _version(values: Mapping[str, Any], launch: Launch | None, engine: str) -> t
     found = _numbers(written)
     if found is not None:
         return found, ()
+    found = release_before(engine, written)
+    if found is not None:
+        return found, (f"engine_version {one_line(written)} is taken as {found}, the newest release before that month",)
     return None, (f"engine_version {one_line(written)} names no release: the newest rules are assumed",)
 
 

@@ -168,7 +168,24 @@ def test_versions_are_read_as_they_are_written(written, version):
     assert inputs(row(engine_version=written)).settings.engine_version == version
 
 
-@pytest.mark.parametrize("written", ["fork 2026-07", "2025", "2026-01 main", "rocm"])
+@pytest.mark.parametrize(
+    ("engine", "written", "version"),
+    [
+        ("vllm", "2026-05", "0.20.0"),  # 0.20.0 came out in April, 0.20.1 in May
+        ("vllm", "fork 2026-07", "0.24.0"),
+        ("vllm", "2024-04", "0.3.3"),
+        ("vllm", "2030-01", "0.33.0"),
+        ("vllm", "2023-12", None),
+        ("sglang", "2026-01 main", "0.5.7"),
+    ],
+)
+def test_a_date_is_the_newest_release_before_its_month(engine, written, version):
+    found = inputs(row(engine=engine, engine_version=written))
+    assert found.settings.engine_version == version
+    assert len(found.notes) == 1
+
+
+@pytest.mark.parametrize("written", ["2025", "rocm"])
 def test_what_names_no_release_is_the_newest_and_says_so(written):
     found = inputs(row(engine_version=written))
     assert found.settings.engine_version is None
