@@ -116,7 +116,7 @@ def pool(geometry: Geometry, settings: Settings, pool_bytes: float | None) -> Kv
 def capacity(geometry: Geometry, settings: Settings, kv: KvPool, length: int) -> float:
     """How many requests of `length` tokens fit at once in one rank, each in whole pages; the scarcest pool decides.
 
-    A request holds min(length, window) sliding tokens and a page more once it slides. States bound the requests.
+    A request holds the sliding tokens that its next token reaches and a page. States bound the requests.
     Decode context parallelism shares a request's tokens over its devices.
     """
     page = (settings.block_size or 1) * settings.decode_context_parallel
@@ -124,13 +124,20 @@ def capacity(geometry: Geometry, settings: Settings, kv: KvPool, length: int) ->
     fits = kv.tokens * settings.decode_context_parallel / _paged(tokens, page)
     sliding = _sliding_of(geometry, settings, kv)
     if sliding is not None:
-        window = max(group.window or 0 for group in geometry.layers)
-        held = _paged(tokens, page) if tokens <= window else min(_paged(tokens, page), _paged(window, page) + page)
+        held = min(_paged(tokens, page), _paged(_reach(geometry), page) + page)
         full = any(group.window is None for group in geometry.layers)
         fits = min(fits, sliding / held) if full else sliding / held
     if kv.state_slots is not None:
         fits = min(fits, kv.state_slots // sglang_state.slots_per_request(geometry, settings))
     return fits
+
+
+def _reach(geometry: Geometry) -> int:
+    """Tokens before a new one that sliding layers see: window - 1, or the whole chunk
+    (get_attention_sliding_window_size in srt/models).
+    """
+    reaches = (group.window - (group.kind == "sliding") for group in geometry.layers if group.window)
+    return max(reaches, default=0)
 
 
 def _sliding_of(geometry: Geometry, settings: Settings, kv: KvPool) -> float | None:
@@ -247,15 +254,14 @@ def _sliding_tokens(cell: _Cell, tokens: int, page: int, fixed: int | None) -> i
 def _request_cap(geometry: Geometry, settings: Settings, page: int) -> int | None:
     """Sliding tokens for --max-running-requests (compute_swa_request_cap); None where the ratio decides.
 
-    Window, eviction interval and two pages for each request, the prefill chunks in flight and a page.
+    Reach, eviction interval and two pages for each request, the prefill chunks in flight and a page.
     """
     requests, chunk = sglang_state.asked_requests(settings), settings.max_num_batched_tokens
     if settings.prefix_caching or settings.speculative_tokens or release(settings.engine_version) < _REQUEST_CAP:
         return None
     if not requests or not chunk or not _is_hybrid(geometry, settings):
         return None
-    window = max(group.window or 0 for group in geometry.layers)
-    each = window + _EVICTION_INTERVAL + 2 * page
+    each = _reach(geometry) + _EVICTION_INTERVAL + 2 * page
     return _paged(each * requests + _CHUNKS_IN_FLIGHT * chunk + page, page)
 
 
@@ -263,11 +269,10 @@ def _refusal(geometry: Geometry, settings: Settings, sliding: int | None, slots:
     """Why SGLang stops at start: a sliding pool that admits no request (validate_swa_pool_size), or too few states for
     one (resolve_max_num_reqs).
     """
-    page = settings.block_size or 1
-    window = max((group.window or 0 for group in geometry.layers), default=0)
+    floor = _reach(geometry) + (settings.block_size or 1)
     full = any(group.window is None for group in geometry.layers)
-    if sliding is not None and full and sliding <= window + page and release(settings.engine_version) >= _FLOOR:
-        return f"SGLang refuses a sliding pool of {sliding:,} tokens: one request needs more than {window + page:,}"
+    if sliding is not None and full and sliding <= floor and release(settings.engine_version) >= _FLOOR:
+        return f"SGLang refuses a sliding pool of {sliding:,} tokens: one request needs more than {floor:,}"
     need = sglang_state.slots_per_request(geometry, settings)
     if slots is not None and slots < need:
         return f"SGLang refuses {slots:,} state slots: one request needs {need}"
