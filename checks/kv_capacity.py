@@ -8,12 +8,12 @@ explodes, TPOT looks normal); llama.cpp gives each slot its context and lets the
 |---|---|---|
 | K301 | do the weights fit? | yes |
 | K302 | the pool against the target at p50, p95, max lengths and the mix | at p95 |
-| K303 | batch limits against the target | yes |
+| K303 | batch limits, states included, against the target | yes |
 | K304 | preemption, retraction | where the server counts them |
 | K305 | queueing and held-back admissions | yes |
 | K306 | KV usage near full | no |
 | K307 | stalls in the token stream that are the KV cache's | without server counters |
-| K308 | the computed pool against the served one | no |
+| K308 | the computed pool and its requests against the served ones | no |
 | K309 | tensor parallelism beyond the KV heads | no |
 | K310 | KV and batch settings served otherwise than declared | yes |
 | K311 | launch flags that contradict the profile | yes |

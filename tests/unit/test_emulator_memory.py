@@ -4,12 +4,15 @@ from dataclasses import replace
 
 import pytest
 
+from auditor.catalog import accelerators, models
 from auditor.emulator.memory import GIB, kv_bytes_per_token, pool_size, weight_bytes
 from auditor.emulator.spec import DEFAULT_GEOMETRY, Faults, Spec, served, spec_from
 from auditor.emulator.timing import law
+from auditor.engines.settings import resolve
 from auditor.errors import UsageError
 from auditor.profile import Deployment, Endpoint, Probe, Profile
 from auditor.theory.kv.geometry import Experts, Layers, Recurrent
+from auditor.theory.kv.pool import capacity, kv_pool
 from auditor.theory.settings import Settings
 
 
@@ -212,3 +215,37 @@ def test_spec_of_sglang_has_its_defaults():
 def test_engines_that_cannot_be_played_are_refused():
     with pytest.raises(UsageError, match="llamacpp"):
         spec_from(_profile(), DEFAULT_GEOMETRY, Spec().device, Settings(engine="llamacpp"))
+
+
+# ------------------------------------------------------------------------------------------ two arithmetics, one engine
+
+
+@pytest.mark.parametrize("version", ["0.19.0", "0.32.0"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Qwen/Qwen3.5-35B-A3B",
+        "Qwen/Qwen3-Next-80B-A3B-Instruct",
+        "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
+        "LiquidAI/LFM2-1.2B",
+        "google/gemma-3-27b-it",
+        "openai/gpt-oss-120b",
+        "deepseek-ai/DeepSeek-V3.2",
+        "meta-llama/Llama-3.1-8B-Instruct",
+    ],
+)
+def test_the_emulator_tells_what_the_auditor_computes(name, version):
+    """Both were written apart; where they agree an emulated audit shows no difference of its own making."""
+    geometry, device = models.find(name), accelerators.find("h200-sxm")
+    declared = Profile(
+        version=1,
+        name="p",
+        endpoint=Endpoint(url="emulator", engine="vllm"),
+        deployment=Deployment(engine_version=version, max_model_len=8192, max_num_seqs=64),
+    )
+    settings, _ = resolve(declared, None, None, geometry, device)
+    mode = "none" if geometry.recurrent else settings.mamba_cache_mode
+    settings = replace(settings, kv_pool_bytes=32 * GIB, mamba_cache_mode=mode)
+    size, kv = pool_size(spec_from(declared, geometry, device, settings)), kv_pool(geometry, settings, None)
+    assert (size.slots // size.page, size.page) == (kv.blocks, kv.block_size)
+    assert size.requests == pytest.approx(capacity(geometry, settings, kv, 8192))
