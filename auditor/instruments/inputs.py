@@ -41,7 +41,7 @@ _RELEASE = re.compile(r"(?<![\d.-])v?(\d{1,2}\.\d+x?(?:\.(?:\d+|x))?)(?![\dx])")
 _VENDORS = (
     (r"nvidia|cuda|rtx|gtx|tesla|quadro|[ahbv]\d{2,3}\b", "nvidia"),
     (r"\bamd\b|\bmi\d|radeon|\brx ?\d|rocm", "amd"),
-    (r"intel|\barc\b|gaudi", "intel"),
+    (r"intel|\barc|gaudi", "intel"),
     (r"apple|\bm\d\b", "apple"),
     (r"\bcpu\b|xeon|epyc", "cpu"),
 )
@@ -248,19 +248,26 @@ def _device(values: Mapping[str, Any]) -> tuple[Device | None, str]:
     found = _accelerator(written)
     if isinstance(found, Device):
         return (found if memory is None else replace(found, usable_bytes=int(memory * _GIB))), ""
-    if memory is None:
+    named = re.search(r"(\d{1,3}) ?g(?:i?b)?\b", written.casefold())  # "80G-class", "RTX2080Ti-22G"
+    if memory is None and named is None:
         return None, f"{found}; or give gpu_memory_gib"
-    return _unknown(written, memory), f"accelerator {one_line(written)} is not known: only its memory is used"
+    note = f"accelerator {one_line(written)} is not known: only its memory is used"
+    if memory is None and named is not None:
+        return replace(_unknown(written, float(named[1])), usable_bytes=None), note
+    return _unknown(written, memory or 0.0), note
 
 
 @lru_cache(maxsize=4096)
 def _accelerator(written: str) -> Device | UsageError:
-    """The catalogue's device; of several names ("A40/48G", "L40S/A40", "A100-40G?") the first that is known."""
+    """The catalogue's device; of several names ("A40/48G", "L40S/A40", "A100-40G?") the first that is known, and of
+    words written together ("ArcB70") each.
+    """
     try:
         return accelerators.find(written)
     except UsageError as error:
         first = UsageError(f"accelerator: {error}")
-    for part in re.split(r"[/?]", written)[: written.count("/") + written.count("?")]:
+    parts = re.split(r"[/?]", written)[: written.count("/") + written.count("?")]
+    for part in (re.sub(r"(?<=[a-z])(?=[A-Z])", " ", written), *parts):
         try:
             if re.search(r"[A-Za-z]", part):
                 return accelerators.find(part)

@@ -241,6 +241,7 @@ def test_flags_that_are_not_read_are_named():
         ("L40S/A40", "l40s"),
         ("A100-40G?", "a100-sxm-40"),
         ("MI300X", "mi300x"),
+        ("ArcB70-32G", "arc-pro-b70"),
     ],
 )
 def test_accelerators_are_known_as_people_write_them(written, key):
@@ -263,6 +264,13 @@ def test_an_unknown_accelerator_serves_by_its_memory(written, vendor):
     device = inputs(row(accelerator=written, gpu_memory_gib=21.5)).device
     assert device is not None
     assert (device.usable_bytes, device.vendor, device.bandwidth) == (int(21.5 * GIB), vendor, 0)
+
+
+def test_the_memory_in_its_name_is_nominal():
+    found = inputs(row(accelerator="80G-class"))
+    assert found.device is not None
+    assert (found.device.memory_bytes, found.device.usable_bytes) == (80 * GIB, None)
+    assert found.settings.max_num_batched_tokens == 8192  # as on any device of 70 GiB
 
 
 def test_without_memory_it_says_why_there_is_no_device():
