@@ -112,25 +112,20 @@ def _as_stored(geometry: Geometry, settings: Settings) -> bool:
 
 def _words(geometry: Geometry, settings: Settings) -> dict[str, str | None]:
     """The format of each part on the device; None: the model's own dtype."""
+    plain: dict[str, str | None] = dict.fromkeys(_PARTS)
     method = settings.quantization
-    found: dict[str, str | None] = dict.fromkeys(_PARTS)
-    if method is None and geometry.quantization is None:
-        return found
-    if _as_stored(geometry, settings):
-        if _GGUF.fullmatch((geometry.quantization or "").lower()):
-            return dict.fromkeys(_PARTS, geometry.quantization)
-        if geometry.quantization == "mxfp4" and settings.engine == "llamacpp":
-            return {**dict.fromkeys(_PARTS, "q8_0"), "experts": "mxfp4"}  # ggml-org/gpt-oss-20b-GGUF
-        found |= dict.fromkeys(_QUANTIZED, geometry.quantization)
-        if geometry.quantization == "mxfp4" and geometry.experts and not geometry.formats:
-            found["attention"] = None  # gpt-oss: its modules_to_not_convert
-        return found | {part: None if word == "none" else word for part, word in geometry.formats.items()}
     if method is None:
-        return found
-    if _GGUF.fullmatch(method.lower()):
-        return dict.fromkeys(_PARTS, method)
-    found |= dict.fromkeys(_QUANTIZED, method)
-    return found | dict.fromkeys(_left_by_recipes(geometry, method))
+        return plain
+    stored = _as_stored(geometry, settings)
+    word = (geometry.quantization if stored else None) or method
+    if _GGUF.fullmatch(word.lower()):
+        return dict.fromkeys(_PARTS, word)
+    if word == "mxfp4" and settings.engine == "llamacpp":
+        return {**dict.fromkeys(_PARTS, "q8_0"), "experts": word}  # ggml-org/gpt-oss-20b-GGUF
+    found = plain | dict.fromkeys(_QUANTIZED, word)
+    if stored and geometry.formats:
+        return found | {part: None if told == "none" else told for part, told in geometry.formats.items()}
+    return found | dict.fromkeys(_left_by_recipes(geometry, word))
 
 
 def _left_by_recipes(geometry: Geometry, method: str) -> tuple[str, ...]:
@@ -138,13 +133,15 @@ def _left_by_recipes(geometry: Geometry, method: str) -> tuple[str, ...]:
 
     vllm-project/llm-compressor, examples/quantization_w8a8_fp8: qwen3_next_example.py and qwen3_5_moe.py (linear
     attention), llama4_fp8_block_example.py (attention). NVIDIA's NVFP4 checkpoints leave linear attention and MLA
-    (`ignore` of nvidia/Qwen3.5-397B-A17B-NVFP4 and nvidia/GLM-5.1-NVFP4).
+    (`ignore` of nvidia/Qwen3.5-397B-A17B-NVFP4 and nvidia/GLM-5.1-NVFP4), MXFP4 of gpt-oss all but experts
+    (`modules_to_not_convert`).
     """
     word = method.lower()
-    compressed, nvfp4 = "compressed" in word, same_format(word, "nvfp4") and bits_of(word) is not None
-    attention = (compressed and geometry.architecture.startswith("Llama4")) or (
-        nvfp4 and "kv_lora_rank" in geometry.extra
-    )
+    if "mxfp4" in word and geometry.experts:
+        return tuple(part for part in _QUANTIZED if part != "experts")
+    compressed, nvfp4 = "compressed" in word, "nvfp4" in word or "modelopt_fp4" in word
+    latent = "kv_lora_rank" in geometry.extra
+    attention = (compressed and geometry.architecture.startswith("Llama4")) or (nvfp4 and latent)
     return (*(("recurrent",) if compressed or nvfp4 else ()), *(("attention",) if attention else ()))
 
 
