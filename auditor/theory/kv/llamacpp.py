@@ -19,7 +19,6 @@ __all__ = ["capacity", "pool"]
 _LATENTS = 5139  # MLA keeps latents instead of every head (#12801)
 _WINDOWS = 5430  # sliding layers keep their window (#13194)
 _STREAMS = 5913  # a buffer for each slot (#14363); before, all slots share one
-_FLASH = 6325  # flash attention by default (#15434), which pads to 256 cells
 _UNPADDED = (6868, 6977)  # no padding (#16812), until it came back (#17046)
 _VALUELESS = 7830  # latents are kept once (#19067); before, their first part was kept as values too
 _INDEXES = 9411  # index keys of sparse attention
@@ -125,7 +124,7 @@ def _allocated(geometry: Geometry, settings: Settings, context: int) -> _Buffers
     """A context for each slot, or one for all; before buffers of their own, slots took their part of one."""
     slots = max(1, settings.slots or 1)
     at = build(settings.engine_version)
-    cells = _pad(context, at)
+    cells = _pad(context, settings)
     if settings.kv_unified or at < _STREAMS:
         whole = cells if settings.kv_unified else cells * slots
         return _Buffers(1, whole, min(whole, _window_cells(geometry, settings, slots)))
@@ -149,12 +148,15 @@ def _filled(geometry: Geometry, settings: Settings, cell: _Bytes, size: float) -
 def _window_cells(geometry: Geometry, settings: Settings, sequences: int) -> int:
     """Cells of sliding layers: the window of each sequence that shares the buffer and one micro-batch, padded."""
     window = max((group.window or 0 for group in geometry.layers), default=0)
-    return _pad(window * sequences + (settings.ubatch or _UBATCH), build(settings.engine_version))
+    return _pad(window * sequences + (settings.ubatch or _UBATCH), settings)
 
 
-def _pad(cells: int, at: int) -> int:
-    unpadded = _UNPADDED[0] <= at < _UNPADDED[1]
-    step = 1 if unpadded else 32 if at < _FLASH else 256
+def _pad(cells: int, settings: Settings) -> int:
+    """Cells in steps of 256; of 32 in older builds without flash attention."""
+    at = build(settings.engine_version)
+    step = 256
+    if at < _UNPADDED[1]:
+        step = 1 if at >= _UNPADDED[0] else 256 if settings.fused_attention else 32
     return math.ceil(cells / step) * step
 
 
@@ -180,12 +182,18 @@ def _sides(group: Layers, geometry: Geometry, settings: Settings) -> tuple[float
     at = build(settings.engine_version)
     if group.latent_dim is None:
         heads = kv_heads(group, settings)
-        return heads * group.qk_head_dim * key, heads * group.v_head_dim * value
+        return heads * group.qk_head_dim * key, _value_width(group, geometry, settings) * value
     if not settings.latent_cache or at < _LATENTS:
         heads = geometry.attention_heads
         return heads * group.qk_head_dim * key, heads * group.v_head_dim * value
     rank = geometry.extra.get("kv_lora_rank", group.latent_dim - _ROTARY)
     return group.latent_dim * key, rank * value if at < _VALUELESS else 0.0
+
+
+def _value_width(group: Layers, geometry: Geometry, settings: Settings) -> int:
+    """Values of one cell; without flash attention they are stored across cells, in every layer as in the widest."""
+    widths = [kv_heads(g, settings) * g.v_head_dim for g in geometry.layers if g.latent_dim is None]
+    return kv_heads(group, settings) * group.v_head_dim if settings.fused_attention else max(widths)
 
 
 def _index_bytes(geometry: Geometry, settings: Settings) -> float:
