@@ -86,9 +86,10 @@ def _plain(settings: Settings) -> str:
 
 
 def _more_memory(settings: Settings) -> Iterator[Alternative]:
+    """vLLM counts its activations inside its share, so that it may be large; SGLang's live in what it leaves."""
     usual = _USUAL_FRACTION.get(settings.engine)
     now = settings.memory_fraction or usual
-    if usual is None or now is None or settings.pins_pool or now >= _MOST_FRACTION - 0.005:
+    if settings.engine != "vllm" or now is None or settings.pins_pool or now >= _MOST_FRACTION - 0.005:
         return
     more = replace(settings, memory_fraction=_MOST_FRACTION)
     yield Alternative("gpu_memory_utilization", f"{_MOST_FRACTION:g}", more)

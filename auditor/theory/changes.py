@@ -109,9 +109,17 @@ def _after(theory: tuple[Geometry, Settings, Device | None], lever: Alternative,
     geometry, settings, device = theory
     if lever.field == "tensor_parallel" and not _divides(geometry, lever.settings.tensor_parallel):
         return None
+    if lever.field == "gpu_memory_utilization" and device is not None and _crowded(geometry, lever.settings, device):
+        return None
     changed = _with_weights(geometry, settings, lever.settings)
     change = None if changed is None else measure(geometry, changed, lever.device or device, mix)
     return change and replace(change, field=lever.field, value=lever.value, also=lever.also)
+
+
+def _crowded(geometry: Geometry, settings: Settings, device: Device) -> bool:
+    """Whether what the engine takes outside its budget (graphs, buffers) would find no room there."""
+    found = memory(geometry, settings, device)
+    return found.beyond > 0 and found.free <= 0
 
 
 def _divides(geometry: Geometry, tensor_parallel: int) -> bool:

@@ -55,6 +55,13 @@ def test_tensor_parallelism_must_divide_the_heads():
     assert not any(field == "tensor_parallel" for field, _ in found(make_settings(), geometry=odd))
 
 
+def test_a_larger_share_of_memory_is_named_where_it_is_safe():
+    """SGLang's activations and graphs live in what its fraction leaves; vLLM's activations in its share."""
+    sglang = make_settings(engine="sglang", engine_version="0.5.9", memory_fraction=0.85)
+    assert {value for field, value in found(sglang) if field == "gpu_memory_utilization"} == {"0.88"}
+    assert {value for field, value in found(make_settings()) if field == "gpu_memory_utilization"} == {"0.95"}
+
+
 def test_replicas_are_as_many_as_carry_the_target():
     now = measure(LLAMA_8B, make_settings(), H100, MIX)
     assert now is not None
