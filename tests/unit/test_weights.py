@@ -216,6 +216,30 @@ def test_parts_that_a_checkpoint_leaves_alone_stay_wide():
     assert total_bytes(mixed, facts) == pytest.approx(594e9, rel=0.005)
 
 
+def test_copies_known_by_name_leave_what_their_recipes_do():
+    """RedHatAI/Qwen3-Coder-Next-FP8-dynamic on an H200: 76.27 GiB (validation_db.json), linear attention in 16 bit."""
+    config = {
+        "architectures": ["Qwen3NextForCausalLM"],
+        **{"hidden_size": 2048, "intermediate_size": 5120, "num_hidden_layers": 48, "num_attention_heads": 16},
+        **{"num_key_value_heads": 2, "head_dim": 256, "vocab_size": 151936, "full_attention_interval": 4},
+        **{"linear_num_key_heads": 16, "linear_num_value_heads": 32, "linear_key_head_dim": 128},
+        **{"linear_value_head_dim": 128, "linear_conv_kernel_dim": 4, "num_experts": 512, "num_experts_per_tok": 10},
+        **{"moe_intermediate_size": 512, "shared_expert_intermediate_size": 512, "partial_rotary_factor": 0.25},
+        "max_position_embeddings": 262144,
+    }
+    model = hf.geometry(config, "Qwen3-Coder-Next")
+    linear = 36 * 2048 * (2 * 16 * 128 + 3 * 32 * 128)  # q and k; v and z and what leads out
+    facts = {"quantization": "compressed-tensors", "weight_bits": 8.0, "engine_version": "0.18.0"}
+    found = per_device_bytes(model, settings(**facts))
+    assert found / GIB == pytest.approx(76.27, rel=0.005)
+    fp8 = total_bytes(model, settings(**FP8))
+    assert found - (fp8 + 2 * 262144 * 64) == pytest.approx(linear, rel=0.02)  # one byte more a value
+    named = replace(model, quantization="nvfp4")  # as the catalogue reads "...-NVFP4"
+    packed = total_bytes(named, settings(quantization="nvfp4", weight_bits=4.5))
+    everything = total_bytes(replace(named, formats={"recurrent": "nvfp4"}), settings(quantization="nvfp4"))
+    assert packed - everything == pytest.approx(linear * (2 - 4.5 / 8))
+
+
 def test_gguf_widths_cover_embeddings_too():
     # Llama-3.1-8B Q4_K_M: 4.89 bits a weight over all 8.03 B (llama.cpp tools/quantize/README.md: 4.58 GiB)
     facts = settings(engine="llamacpp", quantization="q4_k_m", weight_bits=4.89)
