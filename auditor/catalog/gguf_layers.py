@@ -11,7 +11,7 @@ from auditor.theory.kv.geometry import Indexer, Layers, Recurrent
 
 __all__ = ["Facts", "attention", "blocks", "indexer", "recurrent"]
 
-_MOST_LAYERS = 10_000
+_MOST_LAYERS = 2_000
 _GEMMA_3N_OWN = 20  # layers with keys and values of their own (src/models/gemma3n.cpp, n_layer_kv_from_start)
 _SCALE_VALUES = 128  # values of an indexer key that share one fp32 scale in the format that models are published for
 

@@ -16,10 +16,13 @@ from auditor.catalog.rotary import rotary
 from auditor.catalog.towers import towers
 from auditor.errors import UsageError
 from auditor.theory.kv.geometry import Geometry
+from auditor.theory.tensors import Tensor
 
 __all__ = ["geometry", "read"]
 
 _MOST_CONFIG = 16 << 20
+_LARGEST, _MOST_NUMBERS = 1 << 20, 64  # of an encoder's sizes, and of those in one list
+_MALFORMED = (TypeError, KeyError, ValueError, AttributeError, IndexError, ArithmeticError, MemoryError, RecursionError)
 # A key that marks memory of some kind, what it is, and the families whose readers know it.
 _MARKS: Mapping[str, tuple[str, Any]] = {
     "index_topk": ("a sparse-attention indexer with its own cache", lambda family: family.indexer == "dsa"),
@@ -80,6 +83,15 @@ def _with_quantization_file(config: dict[str, Any], path: Path) -> dict[str, Any
 
 def geometry(config: Mapping[str, Any], name: str, weight_bytes: int | None = None, source: str = "") -> Geometry:
     """Geometry from config facts. Raises UsageError that says which architecture or key is missing or unknown."""
+    try:
+        return _geometry(config, name, weight_bytes, source)
+    except _MALFORMED as error:  # a fact of a form that no published config has
+        raise UsageError(
+            f"{name}: config.json is not of the form that its architecture has ({error!r:.100})"
+        ) from error
+
+
+def _geometry(config: Mapping[str, Any], name: str, weight_bytes: int | None, source: str) -> Geometry:
     architecture, inner = decoder(config, name)
     family, text = FAMILIES[inner], text_config(config)
     _refuse(family, config, text, name)
@@ -88,7 +100,7 @@ def geometry(config: Mapping[str, Any], name: str, weight_bytes: int | None = No
     attention, states = layers(family, found, kinds, name), recurrent(family, found, kinds, name)
     probe = indexer(family, found, kinds, name)
     counts = count(family, found, attention, states, probe)
-    encoders = towers(config, found)
+    encoders = _encoders(config, found)
     tied = bool(found.get("tie_word_embeddings", family.tied))
     vision = architecture != inner or "vision_config" in config
     quantized = quantization(config, text, _sizes(kinds, counts))
@@ -123,9 +135,35 @@ def geometry(config: Mapping[str, Any], name: str, weight_bytes: int | None = No
     )
 
 
+def _encoders(config: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[Tensor, ...]:
+    """Vision and audio encoders by their plain facts; none where those are no numbers that an encoder can have."""
+    plain = {
+        key: _plain(value) if key in ("vision_config", "audio_config", "thinker_config") else value
+        for key, value in config.items()
+    }
+    try:
+        return towers(plain, found)
+    except _MALFORMED:
+        return ()
+
+
+def _plain(facts: Any) -> Any:
+    """An encoder's config without what could be no size: long lists, huge and negative numbers, nulls."""
+    if not isinstance(facts, dict):
+        return None
+    return {
+        key: _plain(value) if isinstance(value, dict) else value
+        for key, value in facts.items()
+        if isinstance(value, str | dict)
+        or (isinstance(value, int | float) and 0 <= value < _LARGEST)
+        or (isinstance(value, list) and len(value) <= _MOST_NUMBERS and all(isinstance(item, int) for item in value))
+    }
+
+
 def _widest(size: Any) -> int | None:
     """The width of an MLP, the widest where layers differ (a list in the config)."""
-    return max(size) if isinstance(size, list) and size else size if isinstance(size, int) else None
+    widest = max(size) if isinstance(size, list) and size else size
+    return widest if isinstance(widest, int) and widest else None
 
 
 def _refuse(family: Family, config: Mapping[str, Any], text: Mapping[str, Any], name: str) -> None:

@@ -14,7 +14,7 @@ from auditor.errors import UsageError
 
 __all__ = ["MOST_LAYERS", "decoder", "facts", "text_config", "whole"]
 
-MOST_LAYERS = 10_000
+MOST_LAYERS = 2_000
 _LARGEST = 1 << 31
 _NESTED = ("text_config", "llm_config", "language_config", "thinker_config")
 _FROM_OUTER = ("tie_word_embeddings", "torch_dtype", "dtype")
@@ -56,13 +56,20 @@ _SIZES = (
     *("moe_shared_expert_intermediate_size", "shared_intermediate_size", "moe_latent_size", "expert_layer_period"),
     *("expert_layer_offset", "n_routed_experts", "num_local_experts", "num_experts", "num_experts_per_tok"),
     *("n_shared_experts", "first_k_dense_replace", "num_nextn_predict_layers", "hidden_size_per_layer_input"),
-    *("vocab_size_per_layer_input", "expert_ffn_hidden_size", "routed_expert_hidden_size"),
+    *("vocab_size_per_layer_input", "expert_ffn_hidden_size", "routed_expert_hidden_size", "index_n_heads"),
+    *("interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_interval", "zero_expert_num", "num_mem_blocks"),
+    *("adapter_rank", "mamba_dt_rank", "time_step_rank", "laurel_rank", "altup_num_inputs", "mamba_chunk_size"),
 )
 _LISTS = (
     *("layer_types", "layers_block_type", "mlp_only_layers", "mlp_layer_types", "hybrid_layer_pattern"),
     *("block_configs", "no_rope_layers", "attn_type_list", "full_attn_idxs", "attn_layer_indices"),
-    *("hybrid_layer_ids", "sliding_windows", "indexer_types"),
+    *("hybrid_layer_ids", "sliding_windows", "indexer_types", "moe_layers"),
 )
+_GROUPS = (
+    "attention_other_setting",
+    "linear_attn_config",
+    "sparse_attention_config",
+)  # facts in an object of their own
 
 
 def decoder(config: Mapping[str, Any], name: str) -> tuple[str, str]:
@@ -136,6 +143,8 @@ def facts(config: Mapping[str, Any], architecture: str, name: str) -> dict[str, 
     if adjust:
         adjust(found)
         found = {key: value for key, value in found.items() if value is not None}
+    if family.positions:
+        whole(found, "max_position_embeddings", name)
     return _complete(found, name)
 
 
@@ -163,10 +172,7 @@ def _one(value: Any) -> Any:
 
 def _complete(found: dict[str, Any], name: str) -> dict[str, Any]:
     """Derived defaults filled in (head size, KV heads), every size a sane whole number."""
-    for key in _LISTS:
-        value = found.get(key)
-        if value is not None and (not isinstance(value, list) or len(value) > MOST_LAYERS):
-            raise UsageError(f"{name}: config.json has {key}: {_short(value)}, a list (one entry a layer) is needed")
+    _check_forms(found, name)
     latent = bool(found.get("kv_lora_rank"))
     lacking = [key for key in (*_REQUIRED, *(_LATENT if latent else ())) if key not in found]
     if "intermediate_size" not in found and not _has_experts(found) and not found.get("block_configs"):
@@ -175,13 +181,15 @@ def _complete(found: dict[str, Any], name: str) -> dict[str, Any]:
         raise UsageError(f"{name}: config.json lacks {', '.join(lacking)}")
     for key in (*_REQUIRED, *(_LATENT if latent else ())):
         found[key] = whole(found, key, name)
-    if found["num_hidden_layers"] > MOST_LAYERS:
-        raise UsageError(
-            f"{name}: config.json has num_hidden_layers: {found['num_hidden_layers']}, more than any model"
-        )
     for key in _SIZES:
-        if found.get(key) and not (key == "intermediate_size" and _widths(found[key], name)):
+        value = found.get(key)
+        if not value and not isinstance(value, int):
+            found.pop(key, None)
+        elif value and not (key == "intermediate_size" and not _has_experts(found) and _widths(value, name)):
             found[key] = whole(found, key, name)
+    for key in ("num_hidden_layers", "num_nextn_predict_layers"):
+        if found.get(key, 0) > MOST_LAYERS:
+            raise UsageError(f"{name}: config.json has {key}: {found[key]}, more than any model")
     heads = found["num_attention_heads"]
     if not found.get("num_key_value_heads"):
         found["num_key_value_heads"] = heads
@@ -191,6 +199,30 @@ def _complete(found: dict[str, Any], name: str) -> dict[str, Any]:
     # Models that have experts in every layer leave the width of a dense MLP out.
     found.setdefault("intermediate_size", found.get("moe_intermediate_size", 0))
     return found
+
+
+def _check_forms(found: dict[str, Any], name: str) -> None:
+    """Lists hold an entry a layer or fewer, groups of facts are objects, whatever the config makes of them."""
+    sparse = found.pop("moe_layers_enum", None)
+    if isinstance(sparse, str) and sparse:  # Step-3.5 writes numbers of layers as one text
+        found["moe_layers"] = [
+            int(number) if number.strip().isdecimal() else -1 for number in sparse[:10_000].split(",")
+        ]
+    every = found.get("moe_layer_freq")
+    for key in (*_LISTS, *(["moe_layer_freq"] if every is not None and not isinstance(every, int) else [])):
+        value = found.get(key)
+        if value is not None and (not isinstance(value, list) or len(value) > MOST_LAYERS):
+            raise UsageError(f"{name}: config.json has {key}: {_short(value)}, a list (one entry a layer) is needed")
+    last = found.get("moe_layer_end_index")
+    if not isinstance(last, int) or last < 0:  # -1: the last layer
+        found.pop("moe_layer_end_index", None)
+    for key in _GROUPS:
+        group = found.get(key, {})
+        if not isinstance(group, dict):
+            raise UsageError(f"{name}: config.json has {key}: {_short(group)}, an object is needed")
+        for fact in group:
+            if fact.startswith("num_") or fact.endswith(("_dim", "_size", "_heads")):
+                whole(group, fact, name)
 
 
 def _widths(value: Any, name: str) -> bool:
@@ -268,7 +300,7 @@ def _lfm2(found: dict[str, Any]) -> None:
     width, step = found.get("intermediate_size"), found.get("block_multiple_of", 256)
     if found.get("block_auto_adjust_ff_dim", True) and isinstance(width, int) and isinstance(step, int) and step > 0:
         scale = found.get("block_ffn_dim_multiplier", 1.0)
-        width = int((scale if isinstance(scale, int | float) else 1.0) * int(2 * width / 3))
+        width = int((scale if isinstance(scale, int | float) and 0 < scale < 100 else 1.0) * int(2 * width / 3))
         found["intermediate_size"] = step * -(-width // step)
     if "tie_embedding" in found:
         found["tie_word_embeddings"] = found["tie_embedding"]

@@ -94,6 +94,62 @@ def test_nested_text_configs_and_their_class_defaults():
     ]
 
 
+def wrapped(architecture: str, key: str, text: dict[str, Any]) -> Any:
+    return hf.geometry({"architectures": [architecture], key: text}, "m")
+
+
+def test_wrapped_language_models():
+    """By the nested config's architecture, its model_type, or the wrapper's own default."""
+    inner = {key: value for key, value in LLAMA_8B.items() if key != "architectures"}
+    for architecture, key, text, biases in (
+        ("LlavaForConditionalGeneration", "text_config", {"architectures": ["Qwen2ForCausalLM"]}, True),
+        ("InternVLChatModel", "llm_config", {"model_type": "qwen2"}, True),
+        ("Qwen2VLForConditionalGeneration", "text_config", {}, True),
+        ("IdeficsLike", "text_config", {}, None),
+        ("LlavaNextForConditionalGeneration", "text_config", {}, False),
+        ("DeepseekVLV2ForCausalLM", "language_config", {"model_type": "llama"}, False),
+    ):
+        if biases is None:
+            with pytest.raises(UsageError, match="IdeficsLike is not known"):
+                wrapped(architecture, key, {**inner, **text})
+            continue
+        model = wrapped(architecture, key, {**inner, **text})
+        assert model.architecture == architecture
+        assert model.vision
+        assert [(group.kind, group.count, group.kv_heads) for group in model.layers] == [("full", 32, 8)]
+        # q, k and v have biases of 32 + 8 + 8 heads of 128 in 32 layers
+        assert model.parameters == 8_030_261_248 + (32 * 48 * 128 if biases else 0)
+
+
+def test_omni_models_nest_twice():
+    text = {**LLAMA_8B, "architectures": None, "model_type": "qwen3_omni_moe_text", "num_experts": 4}
+    text |= {"num_experts_per_tok": 2, "moe_intermediate_size": 64}
+    config = {"architectures": ["Qwen3OmniMoeForConditionalGeneration"], "thinker_config": {"text_config": text}}
+    assert [group.count for group in hf.geometry(config, "m").layers] == [32]
+
+
+def test_older_wrappers_keep_the_language_model_flat():
+    config = {**LLAMA_8B, "architectures": ["Qwen2VLForConditionalGeneration"], "vision_config": {"depth": 2}}
+    assert hf.geometry(config, "m").attention_heads == 32
+
+
+def test_a_null_takes_a_default_away():
+    """Mistral 7B v0.2 in LLaVA: sliding_window null is none, where its class would have 4096."""
+    text = {"model_type": "mistral", "vocab_size": 32064, "max_position_embeddings": 32768}
+    slides = wrapped("LlavaNextForConditionalGeneration", "text_config", text)
+    assert [(group.kind, group.window) for group in slides.layers] == [("sliding", 4096)]
+    full = wrapped("LlavaNextForConditionalGeneration", "text_config", {**text, "sliding_window": None})
+    assert [(group.kind, group.count, group.kv_heads) for group in full.layers] == [("full", 32, 8)]
+
+
+def test_a_config_under_another_name_is_known_by_it(tmp_path):
+    file = tmp_path / "my-llama.json"
+    file.write_text(json.dumps(LLAMA_8B))
+    safetensors(tmp_path / "model.safetensors", {"a": (0, 100)})
+    model = hf.read(file)
+    assert (model.name, model.weight_bytes) == ("my-llama", None)
+
+
 def test_sliding_layers_by_pattern_or_by_list():
     listed = hf.geometry(CONFIGS["gemma3-hybrid"], "listed")
     by_pattern = {key: value for key, value in CONFIGS["gemma3-hybrid"].items() if key != "layer_types"}
@@ -150,6 +206,44 @@ def test_modelopt_keeps_its_method_apart(tmp_path):
 
 REFUSED = [
     ({"architectures": ["MambaForCausalLM"]}, "architecture MambaForCausalLM is not known"),
+    ({"architectures": ["LlamaForCausalLMEagle3"]}, "is a draft model: give its target"),
+    ({"architectures": ["DeepSeekMTPModel"]}, "is a draft model: give its target"),
+    ({"architectures": ["MllamaForConditionalGeneration"]}, "is a model with cross-attention"),
+    ({"architectures": ["WhisperForConditionalGeneration"]}, "is a model with cross-attention"),
+    ({"architectures": ["BertForMaskedLM"]}, "is no text generator"),
+    ({"architectures": ["Qwen2ForRewardModel"]}, "is no text generator"),
+    ({"architectures": ["XLMRobertaModel"]}, "is an encoder or embedding model"),
+    ({"architectures": ["DeepseekV4ForCausalLM"], "compress_ratios": [0, 4]}, "DeepseekV4ForCausalLM is not known"),
+    ({"compress_ratios": [0, 4]}, "compressed attention layers"),
+    ({"architectures": ["Gemma3ForCausalLM"], "use_bidirectional_attention": True}, "turns causal attention off"),
+    ({"is_causal": False}, "turns causal attention off"),
+    ({"linear_attn_config": {"kda_layers": [1]}}, "linear-attention layers with recurrent state"),
+    ({"conv_L_cache": 3}, "short-convolution layers with recurrent state"),
+    ({"num_key_value_heads_per_layer": [4, 8]}, "layers with differing KV heads"),
+    ({"sparse_attention_config": {"use_sparse_attention": True}}, "sparse attention with its own cache"),
+    ({"layer_types": ["sliding_attention"] * 32}, "has sliding_attention layers and no sliding_window"),
+    ({"layer_types": ["compressed_sparse_attention"] * 32}, "layer type 'compressed_sparse_attention' is not known"),
+    ({"layer_types": "full"}, "layer_types: 'full', a list (one entry a layer) is needed"),
+    ({"layer_types": ["full_attention"] * 5000}, "a list (one entry a layer) is needed"),
+    ({"architectures": ["Qwen3NextForCausalLM"], "linear_num_key_heads": 16}, "lacks linear_num_value_heads"),
+    (
+        {"architectures": ["JambaForCausalLM"], "attn_layer_period": 0, "mamba_d_state": 16},
+        "does not tell which of its layers are recurrent",
+    ),
+    ({"architectures": ["KimiLinearForCausalLM"], "linear_attn_config": [1]}, "linear_attn_config: [1], an object"),
+    (
+        {"architectures": ["BambaForCausalLM"], "attn_layer_indices": [[1]], "mamba_d_state": 16},
+        "attn_layer_indices is not a list of layer numbers",
+    ),
+    ({"num_nextn_predict_layers": 10**6}, "num_nextn_predict_layers: 1000000, more than any model"),
+    (
+        {"architectures": ["LlavaForConditionalGeneration"], "text_config": {"architectures": ["NewForCausalLM"]}},
+        "LlavaForConditionalGeneration holds a language model that is not known (NewForCausalLM)",
+    ),
+    (
+        {"architectures": ["InternVLChatModel"], "llm_config": {"model_type": "new"}},
+        "InternVLChatModel holds a language model that is not known (new)",
+    ),
     ({"architectures": []}, "names no architecture"),
     ({"architectures": ["LlamaForCausalLM"], "is_encoder_decoder": True}, "is an encoder-decoder"),
     ({"linear_num_key_heads": 16}, "linear-attention layers with recurrent state"),
