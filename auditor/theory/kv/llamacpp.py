@@ -26,15 +26,41 @@ _INDEXES = 9411  # index keys of sparse attention
 # Architectures that have windows in llama.cpp (load_arch_hparams sets swa_type); Phi-3, Mistral and Qwen are in full.
 _WINDOWED = frozenset(
     {
-        *("AfmoeForCausalLM", "Cohere2ForCausalLM", "Cohere2MoeForCausalLM", "Dots3NoteForCausalLM"),
-        *("Exaone4ForCausalLM", "ExaoneMoEForCausalLM", "Gemma2ForCausalLM", "Gemma3ForCausalLM"),
-        *("Gemma3ForConditionalGeneration", "Gemma3nForCausalLM", "Gemma3nForConditionalGeneration"),
-        *("Gemma4ForCausalLM", "Gemma4ForConditionalGeneration", "Gemma4UnifiedForConditionalGeneration"),
-        *("GptOssForCausalLM", "GraniteMoeSWAForCausalLM", "GraniteSWAForCausalLM", "LagunaForCausalLM"),
-        *("Lfm2ForCausalLM", "Lfm2MoeForCausalLM", "Llama4ForCausalLM", "Llama4ForConditionalGeneration"),
-        *("MellumForCausalLM", "MiMoV2FlashForCausalLM", "MiMoV2ForCausalLM", "MuseGlimmerForCausalLM"),
-        *("MuseGlimmerForConditionalGeneration", "Olmo3ForCausalLM", "Plamo3ForCausalLM"),
-        *("SmallThinkerForCausalLM", "Step3p5ForCausalLM", "Step3p7ForConditionalGeneration"),
+        "AfmoeForCausalLM",
+        "Cohere2ForCausalLM",
+        "Cohere2MoeForCausalLM",
+        "Dots3NoteForCausalLM",
+        "Exaone4ForCausalLM",
+        "ExaoneMoEForCausalLM",
+        "ExaoneMoeForCausalLM",
+        "Gemma2ForCausalLM",
+        "Gemma3ForCausalLM",
+        "Gemma3ForConditionalGeneration",
+        "Gemma3nForCausalLM",
+        "Gemma3nForConditionalGeneration",
+        "Gemma4ForCausalLM",
+        "Gemma4ForConditionalGeneration",
+        "Gemma4UnifiedForConditionalGeneration",
+        "GptOssForCausalLM",
+        "GraniteMoeSWAForCausalLM",
+        "GraniteSWAForCausalLM",
+        "LagunaForCausalLM",
+        "Lfm2ForCausalLM",
+        "Lfm2MoeForCausalLM",
+        "Llama4ForCausalLM",
+        "Llama4ForConditionalGeneration",
+        "MellumForCausalLM",
+        "MiMoV2FlashForCausalLM",
+        "MiMoV2ForCausalLM",
+        "MuseGlimmerForCausalLM",
+        "MuseGlimmerForConditionalGeneration",
+        "Olmo3ForCausalLM",
+        "Plamo3ForCausalLM",
+        "SmallThinkerForCausalLM",
+        "Step3p5ForCausalLM",
+        "Step3p7FlashForCausalLM",
+        "Step3p7ForCausalLM",
+        "Step3p7ForConditionalGeneration",
     }
 )
 
@@ -197,11 +223,15 @@ def _value_width(group: Layers, geometry: Geometry, settings: Settings) -> int:
 
 
 def _index_bytes(geometry: Geometry, settings: Settings) -> float:
-    """Index keys as wide as the model's, in the keys' own format: 32 of the 33 bytes that fp8 and its scales take."""
+    """Index keys as wide as the model's, in the keys' own format. What others store tells the width: 33 bytes for 32
+    values in fp8 with scales, else 16-bit values.
+    """
     if geometry.indexer is None or build(settings.engine_version) < _INDEXES:
         return 0.0
+    size = geometry.indexer.token_bytes
+    width = size * 32 // 33 if size % 33 == 0 else size // 2
     layers = -(-geometry.indexer.count // settings.pipeline_parallel)
-    return layers * (geometry.indexer.token_bytes * 32 // 33) * (settings.key_bytes or settings.kv_bytes)
+    return layers * width * (settings.key_bytes or settings.kv_bytes)
 
 
 def _slides(group: Layers, geometry: Geometry, settings: Settings) -> bool:

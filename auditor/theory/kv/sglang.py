@@ -29,6 +29,8 @@ _HYBRIDS: dict[str, _Release] = {
     "LagunaForCausalLM": (0, 5, 11),
     "MiMoV2ForCausalLM": (0, 5, 11),
     "Gemma4UnifiedForConditionalGeneration": (0, 5, 13),
+    "Step3p7FlashForCausalLM": (0, 5, 13),
+    "Step3p7ForCausalLM": (0, 5, 13),
     "Step3p7ForConditionalGeneration": (0, 5, 13),
     "UnlimitedOCRForCausalLM": (0, 5, 15),
     "InklingForConditionalGeneration": (0, 5, 16),
