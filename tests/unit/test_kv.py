@@ -1,7 +1,4 @@
-"""KV pools against what engines printed: vLLM 0.32 and SGLang 0.5.23 on CPU, llama.cpp, published start-up logs.
-
-vLLM's lines: "CPU KV cache size: N tokens, Maximum concurrency for M tokens per request: X.XXx" (block 128, bf16).
-"""
+"""KV pools against what engines printed: SGLang 0.5.23 on CPU, llama.cpp, published start-up logs; what all share."""
 
 from typing import Any
 
@@ -9,7 +6,7 @@ import pytest
 from model_shapes import GIB, shape
 
 from auditor.catalog import models
-from auditor.theory.kv import cells, vllm
+from auditor.theory.kv import cells
 from auditor.theory.kv.geometry import Geometry, Layers
 from auditor.theory.kv.pool import capacity, kv_pool
 from auditor.theory.settings import Settings
@@ -24,101 +21,6 @@ def on_vllm(length: int, **changes: Any) -> Settings:
         "max_num_batched_tokens": 2048,
     }
     return Settings(**{**facts, **changes})
-
-
-PRINTED = [  # shape, length, changed settings, blocks, tokens, concurrency as printed
-    ("llama-gqa", 2048, {}, 8192, 1_048_576, 512.00),
-    ("qwen3", 4096, {}, 2048, 262_144, 64.00),
-    ("8b-shape", 4096, {}, 64, 8_192, 2.00),
-    ("8b-shape", 4096, {"kv_bytes": 1.0, "kv_cache_dtype": "fp8"}, 128, 16_384, 4.00),
-    ("8b-shape", 8064, {}, 64, 8_192, 1.02),
-    ("mla", 4096, {}, 1_820, 232_960, 56.88),
-    ("gemma3-hybrid", 4096, {}, 16_384, 489_845, 119.59),
-    ("gemma3-hybrid", 4096, {"max_num_batched_tokens": 512}, 16_384, 871_543, 212.78),
-    ("gemma3-hybrid", 4096, {"hybrid_kv_manager": False}, 2_730, 349_440, 85.31),
-]
-
-
-@pytest.mark.parametrize(("name", "length", "changes", "blocks", "tokens", "concurrency"), PRINTED)
-def test_vllm_prints_the_same(name, length, changes, blocks, tokens, concurrency):
-    geometry, settings = shape(name), on_vllm(length, **changes)
-    pool = kv_pool(geometry, settings, GIB)
-    assert (pool.blocks, pool.tokens, pool.block_size) == (blocks, tokens, 128)
-    assert round(capacity(geometry, settings, pool, length), 2) == pytest.approx(concurrency, abs=0.006)
-
-
-def test_a_fixed_pool_needs_no_memory():
-    geometry = shape("llama-gqa")
-    settings = on_vllm(2048, kv_pool_bytes=3_145_728)
-    pool = kv_pool(geometry, settings, None)
-    assert (pool.blocks, pool.tokens) == (24, 3_072)
-    assert capacity(geometry, settings, pool, 2048) == 1.5
-    overridden = kv_pool(geometry, on_vllm(2048, kv_pool_tokens=24 * 128), GIB)
-    assert (overridden.blocks, overridden.tokens) == (24, 3_072)
-
-
-def test_one_block_serves_nobody():
-    """vLLM refused 16,384 tokens here and printed 8,064 = 63 x 128 as the longest that fits."""
-    geometry, settings = shape("8b-shape"), on_vllm(16_384)
-    pool = kv_pool(geometry, settings, GIB)
-    assert vllm.longest(geometry, settings, pool) == 8_064
-    assert capacity(geometry, settings, pool, 8_192) < 1 <= capacity(geometry, settings, pool, 8_064)
-
-
-def test_older_versions_count_tokens_by_blocks():
-    """EXAONE-4.0-32B in vLLM 0.11: 48 sliding and 16 full layers are 4 groups; 42,224 tokens at 10.28 x 4,096."""
-    layers = (
-        Layers(kind="sliding", count=48, kv_heads=8, qk_head_dim=128, v_head_dim=128, window=4096),
-        Layers(kind="full", count=16, kv_heads=8, qk_head_dim=128, v_head_dim=128),
-    )
-    geometry = _bare(layers)
-    settings = on_vllm(4096, engine_version="0.11.0", block_size=16)
-    # 42,224 / 16 x 4 = 10,556 blocks; a request takes 256 + 3 x 257 of them.
-    pool = kv_pool(geometry, settings, 10_556 * 16 * 16 * 4096 + 1)
-    assert (pool.blocks, pool.tokens) == (10_556, 42_224)
-    assert capacity(geometry, settings, pool, 4096) == pytest.approx(10.28, abs=0.005)
-
-
-def test_nearly_equal_kinds_pad_the_smaller_up():
-    """18 and 13 layers: padding to 18 is cheaper than groups of 13, so two groups of 18."""
-    layers = (
-        Layers(kind="full", count=18, kv_heads=1, qk_head_dim=64, v_head_dim=64),
-        Layers(kind="sliding", count=13, kv_heads=1, qk_head_dim=64, v_head_dim=64, window=128),
-    )
-    page = 16 * 256
-    pool = kv_pool(_bare(layers), on_vllm(1024, block_size=16), 100 * 18 * page)
-    assert pool.blocks == 100
-    # 64 full blocks, ceil(min(127 + 2048, 1024) / 16) + 1 = 65 sliding ones
-    assert vllm.blocks_needed(_bare(layers), on_vllm(1024, block_size=16), 1024) == 64 + 65
-
-
-def test_chunked_layers_need_one_chunk_and_one_step():
-    """Llama 4 Maverick in vLLM 0.11: 756.20 requests of 8,192 tokens in 6,194,752 "tokens" of 16."""
-    geometry = models.find("llama-4-maverick")
-    settings = on_vllm(8192, engine_version="0.11.2", block_size=16, tensor_parallel=8, max_num_batched_tokens=8192)
-    blocks = 6_194_752 // 16 * 4  # 36 chunked and 12 full layers: 4 groups of 12
-    pool = kv_pool(geometry, settings, blocks * 12 * 16 * 512)
-    assert (pool.blocks, pool.tokens) == (blocks, 6_194_752)
-    assert capacity(geometry, settings, pool, 8192) == pytest.approx(756.2, abs=0.2)
-
-
-def test_unequal_pages_are_evened_by_larger_blocks():
-    """Full layers with half the bytes a token take blocks of twice the tokens (as Gemma 4: full 32, sliding 16)."""
-    layers = (
-        Layers(kind="sliding", count=10, kv_heads=8, qk_head_dim=128, v_head_dim=128, window=1024),
-        Layers(kind="full", count=10, kv_heads=4, qk_head_dim=128, v_head_dim=128),
-    )
-    settings = on_vllm(8192, block_size=16)
-    pool = kv_pool(_bare(layers), settings, 1000 * 10 * 16 * 4096)
-    assert (pool.blocks, pool.block_size) == (1000, 32)
-    # 8192 / 32 full, ceil((1023 + 2048) / 16) + 1 sliding
-    assert vllm.blocks_needed(_bare(layers), settings, 8192) == 256 + 193
-
-
-def test_drafts_keep_a_layer_of_their_own():
-    geometry = shape("llama-gqa")
-    plain, drafted = (kv_pool(geometry, on_vllm(2048, speculative_tokens=n), GIB) for n in (0, 2))
-    assert drafted.blocks == plain.blocks * 4 // 5
 
 
 def test_tensor_parallelism_divides_heads_and_then_replicates_them():

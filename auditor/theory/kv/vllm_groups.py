@@ -123,10 +123,10 @@ def _group_size(counts: list[int], version: tuple[int, ...]) -> int:
 # -------------------------------------------------------------------------------------------------------------- kinds
 
 
-def _grouped(kept: Iterable[Kept], settings: Settings, version: tuple[int, ...]) -> bool:
+def _grouped(kept: list[Kept], settings: Settings, version: tuple[int, ...]) -> bool:
     """Whether the hybrid manager is on (VllmConfig.__post_init__: off for chunked attention with a draft)."""
     kinds = {layer.spec.kind for layer in kept}
-    if "chunked" in kinds and (version < _CHUNKED_GROUPS or settings.speculative_tokens > 0):
+    if "chunked" in kinds and (version < _CHUNKED_GROUPS or any(layer.drafts for layer in kept)):
         return False
     return settings.hybrid_kv_manager and version >= _GROUPS
 
