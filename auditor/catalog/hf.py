@@ -13,6 +13,7 @@ from auditor.catalog.hf_quantization import quantization
 from auditor.catalog.hf_state import recurrent
 from auditor.catalog.parameters import Counts, count
 from auditor.catalog.rotary import rotary
+from auditor.catalog.stored import with_files
 from auditor.catalog.towers import towers
 from auditor.errors import UsageError
 from auditor.theory.kv.geometry import Geometry
@@ -58,12 +59,18 @@ def read(path: str | Path) -> Geometry:
         raise UsageError(f"{config_file}: not a readable config.json ({error})") from error
     if not isinstance(config, dict):
         raise UsageError(f"{config_file}: not a config.json (a JSON object is needed)")
-    folder, name, stored = config_file.resolve().parent, config_file.stem, None
+    folder, name = config_file.resolve().parent, config_file.stem
+    stored, sizes = None, None
     try:
         if config_file.name == "config.json":
             config = _with_quantization_file(config, folder / "hf_quant_config.json")
-            name, stored = folder.name, safetensors.weight_bytes(folder)
-        return geometry(config, name, stored, source=str(config_file))
+            name, sizes = folder.name, safetensors.tensor_sizes(folder)
+            stored = sum(sizes.values()) if sizes else safetensors.index_bytes(folder)
+        found = geometry(config, name, stored, source=str(config_file))
+        if sizes:
+            layers_told = facts(config, decoder(config, name)[1], name)["num_hidden_layers"]
+            found = with_files(found, sizes, layers_told)
+        return found
     except UsageError as error:
         raise UsageError(str(error) if str(folder) in str(error) else f"{config_file}: {error}") from error
 

@@ -1,50 +1,78 @@
-"""True weight bytes of a model folder: from the index's metadata or from file headers. No tensor is read."""
+"""True weight bytes of a model folder: from file headers or the index's metadata. No tensor is read."""
 
 import json
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from auditor.errors import UsageError
 
-__all__ = ["weight_bytes"]
+__all__ = ["index_bytes", "tensor_sizes"]
 
 _INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 _MOST_INDEX = 256 << 20
 _MOST_HEADER = 100_000_000  # the format's own limit (huggingface/safetensors, MAX_HEADER_SIZE)
 
 
-def weight_bytes(folder: Path) -> int | None:
-    """Bytes of all tensors in a Hugging Face folder; None where it has neither an index nor safetensors files.
+def index_bytes(folder: Path) -> int | None:
+    """Bytes of all tensors as the folder's index tells them; None where it has none, or one that does not tell.
 
     Raises UsageError naming the file that is damaged.
     """
-    for name in _INDEXES:
-        index = folder / name
-        if index.is_file():
-            total = _index_total(index)
-            if total is not None:
-                return total
+    indexes = (folder / name for name in _INDEXES)
+    totals = (_total(_read_index(index)) for index in indexes if index.is_file())
+    return next((total for total in totals if total is not None), None)
+
+
+def tensor_sizes(folder: Path) -> dict[str, int] | None:
+    """Bytes of each tensor by name, from headers; None where there are no safetensors files, or not all of them.
+
+    Raises UsageError naming the file that is damaged.
+    """
+    files = _files(folder)
+    if not files or not all(file.is_file() for file in files):
+        return None
+    sizes: dict[str, int] = {}
+    for file in files:
+        sizes |= _header(file)
+    return sizes
+
+
+def _files(folder: Path) -> list[Path]:
+    """The files that the index names, or all where there is none; none where the index names none but their size."""
+    index = folder / _INDEXES[0]
+    if index.is_file():
+        content = _read_index(index)
+        found = content.get("weight_map")
+        names = sorted({str(name) for name in found.values()}) if isinstance(found, dict) else []
+        if names or _total(content) is not None:
+            return [folder / Path(name).name for name in names]
     files = sorted(file for file in folder.glob("*.safetensors") if file.is_file())
-    return sum(map(_header_total, files)) if files else None
+    # Mistral's folders hold the same weights twice, once more as consolidated*.safetensors.
+    return [file for file in files if not file.name.startswith("consolidated")] or files
 
 
-def _index_total(index: Path) -> int | None:
+def _read_index(index: Path) -> dict[str, Any]:
     if index.stat().st_size > _MOST_INDEX:
         raise UsageError(f"{index}: larger than any index of tensors, is this the right file?")
     try:
         content = json.loads(index.read_bytes())
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{index}: not JSON ({error})") from error
-    metadata = content.get("metadata") if isinstance(content, dict) else None
+    return content if isinstance(content, dict) else {}
+
+
+def _total(content: Mapping[str, Any]) -> int | None:
+    metadata = content.get("metadata")
     total = metadata.get("total_size") if isinstance(metadata, dict) else None
     if isinstance(total, bool) or not isinstance(total, int | float) or not 0 < total < 2**53:
         return None
     return int(total)
 
 
-def _header_total(path: Path) -> int:
-    """Sum of the tensors' own sizes: 8 bytes of length, then a JSON header with data_offsets (safetensors format)."""
+def _header(path: Path) -> dict[str, int]:
+    """The tensors' own sizes: 8 bytes of length, then a JSON header with data_offsets (safetensors format)."""
     try:
         with path.open("rb") as file:
             (length,) = struct.unpack("<Q", file.read(8))
@@ -53,7 +81,7 @@ def _header_total(path: Path) -> int:
             header = json.loads(file.read(length))
         if not isinstance(header, dict):
             raise ValueError("the header is no JSON object")
-        return sum(_size(entry) for name, entry in header.items() if name != "__metadata__")
+        return {name: _size(entry) for name, entry in header.items() if name != "__metadata__"}
     except (OSError, struct.error, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"{path}: not a safetensors file ({error})") from error
 
