@@ -166,7 +166,7 @@ def _bytes(
         count, outputs, inputs = padded(tensor, settings, words["experts"], gated=gated)
     else:
         count, outputs, inputs = local(tensor, settings)
-    if tensor.stored is not None:
+    if tensor.stored is not None and (settings.quantization is None or _as_stored(geometry, settings)):
         return tensor.stored * count * outputs * inputs / tensor.parameters
     return count * outputs * inputs * _width(tensor, value)
 

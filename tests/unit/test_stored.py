@@ -2,6 +2,7 @@
 
 import json
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,13 @@ def test_parts_of_a_dense_model(tmp_path):
     assert abs(found["dense"] - 4 * 2000) <= 4
     assert abs(found["norm"] - (4 * 8 + 8)) <= 8
     assert abs(total_bytes(model, Settings(engine="vllm")) - sum(sizes.values())) <= 16
+
+
+def test_weights_quantised_at_start_are_not_as_the_files_have_them(tmp_path):
+    model = folder(tmp_path, CONFIGS["qwen3"], {**layers(4, LAYER), **ENDS})
+    plain = replace(model, weight_bytes=None, tensors=tuple(replace(tensor, stored=None) for tensor in model.tensors))
+    online = Settings(engine="vllm", quantization="fp8", weight_bits=8)
+    assert total_bytes(model, online) == total_bytes(plain, online)
 
 
 MOE = {
