@@ -161,7 +161,7 @@ class Evidence:
     @property
     def decode_points(self) -> list[tuple[int, int, float]]:
         """(streams, tokens of context, seconds a step) of the decode ladder, while all its streams decode."""
-        return [(m.load.concurrency, m.mean_context, m.step) for m in self.loads("decode") if m.step is not None]
+        return [(m.load.concurrency, m.mean_context, s.seconds) for m in self.loads("decode") if (s := m.steps)]
 
     @property
     def accept_length(self) -> float | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from auditor.theory.judging import common_step, time_at
+from auditor.theory.streams import Steps, common_steps, time_at
 
 __all__ = [
     "ClientHealth",
@@ -314,11 +314,11 @@ class Measurement:
         return (self.load.context or 0) + max((s.output_tokens or 0 for s in self.samples), default=0) // 2
 
     @property
-    def step(self) -> float | None:
-        """Seconds per decode step while all of the load's streams decode together; None where they never do."""
+    def steps(self) -> Steps | None:
+        """The decode steps while all of the load's streams decode together; None where they never do."""
         each = [(s, s.tokens_an_event) for s in self.judged if s.good and s.output_tokens]
         streams = [(tuple(s.start + at for at in s.arrivals), size) for s, size in each if size is not None]
-        return common_step(streams) if len(streams) == len(self.judged) else None
+        return common_steps(streams) if len(streams) == len(self.judged) else None
 
 
 def accepted_length(measurements: Iterable[Measurement]) -> float | None:

@@ -25,7 +25,6 @@ __all__ = [
     "Growth",
     "Jitter",
     "Judged",
-    "common_step",
     "fits",
     "got",
     "growth",
@@ -42,7 +41,6 @@ __all__ = [
     "settles",
     "share_beyond",
     "share_over",
-    "time_at",
 ]
 
 GONE = 15  # failures in a row, at the end, that no chance explains: the service is gone
@@ -212,17 +210,6 @@ def held_below(values: Sequence[float], level: float) -> bool:
     return len(values) >= READINGS and top < level and sum(v == top for v in values) >= HELD * len(values)
 
 
-def time_at(spans: Sequence[tuple[float, float]], level: float) -> float:
-    """Seconds during which at least `level` of the spans are open."""
-    events = sorted([(a, 1) for a, _ in spans] + [(b, -1) for _, b in spans])
-    total, open_now = 0.0, 0
-    for (time, change), (later, _) in pairwise(events):
-        open_now += change
-        if open_now >= level:
-            total += later - time
-    return total
-
-
 def longest_at(spans: Sequence[tuple[float, float]], level: float, dip: float = 0.0) -> tuple[float, float] | None:
     """The longest interval (begin, end) in which at least `level` of the spans are open; None if there is none.
 
@@ -237,24 +224,6 @@ def longest_at(spans: Sequence[tuple[float, float]], level: float, dip: float = 
             joins = stretches and time - stretches[-1][1] <= dip
             stretches.append((stretches.pop()[0] if joins else time, later))
     return max(stretches, key=lambda s: s[1] - s[0], default=None)
-
-
-def common_step(streams: Sequence[tuple[Sequence[float], float]]) -> float | None:
-    """Seconds per token of streams (absolute arrival times, tokens per event) while all of them decode.
-
-    The time from the last stream's first event to the first stream's last; None where they never overlap. Prompts that
-    are still being read slow down the streams that decode already: that time is left out.
-    """
-    if not streams:
-        return None
-    begin, end = max(arrivals[0] for arrivals, _ in streams), min(arrivals[-1] for arrivals, _ in streams)
-    seconds = tokens = 0.0
-    for arrivals, per_event in streams:
-        inside = [t for t in arrivals if begin <= t <= end]
-        if len(inside) > 2:
-            seconds += inside[-1] - inside[0]
-            tokens += (len(inside) - 1) * per_event
-    return seconds / tokens if seconds > 0 and tokens else None
 
 
 # ------------------------------------------------------------------------------------------------------------- lengths

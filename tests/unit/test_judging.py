@@ -81,26 +81,6 @@ def test_in_flight_counts_open_spans():
     assert judging.in_flight([]) == ()
 
 
-def test_time_at_a_level():
-    """Two at once from 5 to 10."""
-    assert judging.time_at([(0, 10), (5, 15)], 2) == 5
-    assert judging.time_at([(0, 10), (5, 15)], 1) == 15
-    assert judging.time_at([(0, 10)], 2) == 0
-
-
-def test_the_common_step_is_read_while_all_streams_decode():
-    """The first stream crawls at 1 s a token until the second has its first token at 3 s, then both take 0.1 s."""
-    first = (0.0, 1.0, 2.0, 3.0, 3.1, 3.2, 3.3)
-    second = (3.0, 3.1, 3.2, 3.3)
-    assert judging.common_step([(first, 1.0), (second, 1.0)]) == pytest.approx(0.1)
-    assert judging.common_step([(first, 1.0), ((9.0, 9.1, 9.2), 1.0)]) is None
-    assert judging.common_step([]) is None
-
-
-def test_coalesced_events_carry_several_tokens():
-    assert judging.common_step([((0.0, 0.4, 0.8, 1.2), 4.0)]) == pytest.approx(0.1)
-
-
 def test_jitter_counts_streams_that_stall():
     """Ten gaps of 10 ms; one of four streams pauses 1 s. 20 x 10 ms = 0.2 s, but 0.5 s is the least."""
     steady = [0.01 * i for i in range(11)]
@@ -307,9 +287,11 @@ def test_a_reply_at_once_is_buffered():
 def test_a_decode_step_needs_every_stream():
     load = make_load("decode", concurrency=2, context=100)
     good = [make_sample(i, start=0.0, tpot=0.01) for i in range(2)]
-    assert make_measurement(good, load=load).step == pytest.approx(0.01)
+    steps = make_measurement(good, load=load).steps
+    assert steps is not None
+    assert steps.seconds == pytest.approx(0.01)
     broken = [good[0], make_sample(1, error="timeout", ttft=None)]
-    assert make_measurement(broken, load=load).step is None
+    assert make_measurement(broken, load=load).steps is None
 
 
 def test_points_of_the_idle_ladder_leave_out_the_network_and_cached_prompts():

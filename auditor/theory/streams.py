@@ -1,0 +1,65 @@
+"""What streams of tokens that run side by side show: the step they share, and how long so many are open. Pure."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from auditor.theory.statistics import median
+
+__all__ = ["Steps", "common_steps", "time_at"]
+
+_TRIMMED = 0.05  # of the gaps, at either end: a stall of one step says nothing of the others
+_EVEN = 0.5  # of the mean, which the median gap reaches unless tokens come in bursts
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Seconds per decode step with their standard error, over `count` steps."""
+
+    seconds: float
+    error: float
+    count: int
+
+
+def common_steps(streams: Sequence[tuple[Sequence[float], float]]) -> Steps | None:
+    """The steps of streams (absolute arrival times, tokens per event) while all of them decode, in seconds per token.
+
+    From the last stream's first event to the first stream's last; None where they never overlap. Prompts that are still
+    being read slow down the streams that decode already: that time is left out. Streams share their steps, so the error
+    is that of one stream's. Gaps at the ends are trimmed; where tokens come in bursts all count.
+    """
+    if not streams:
+        return None
+    begin, end = max(arrivals[0] for arrivals, _ in streams), min(arrivals[-1] for arrivals, _ in streams)
+    gaps: list[float] = []
+    most = 0
+    for arrivals, per_event in streams:
+        inside = [t for t in arrivals if begin <= t <= end]
+        if len(inside) > 2:
+            gaps += [(b - a) / per_event for a, b in pairwise(inside)]
+            most = max(most, len(inside) - 1)
+    if not gaps or sum(gaps) <= 0:
+        return None
+    kept = _trimmed(gaps)
+    mean = math.fsum(kept) / len(kept)
+    spread = math.sqrt(math.fsum((gap - mean) ** 2 for gap in kept) / len(kept))
+    return Steps(mean, spread / math.sqrt(most), most)
+
+
+def _trimmed(gaps: list[float]) -> list[float]:
+    if median(gaps) < _EVEN * math.fsum(gaps) / len(gaps):
+        return gaps
+    cut = int(_TRIMMED * len(gaps))
+    return sorted(gaps)[cut : len(gaps) - cut]
+
+
+def time_at(spans: Sequence[tuple[float, float]], level: float) -> float:
+    """Seconds during which at least `level` of the spans are open."""
+    events = sorted([(a, 1) for a, _ in spans] + [(b, -1) for _, b in spans])
+    total, open_now = 0.0, 0
+    for (time, change), (later, _) in pairwise(events):
+        open_now += change
+        if open_now >= level:
+            total += later - time
+    return total
