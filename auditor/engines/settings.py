@@ -21,6 +21,7 @@ from auditor.theory.settings import Settings
 
 __all__ = ["conflicts", "engine_of", "resolve"]
 
+_BUILDS = {"cpu": "cpu", "cu": "nvidia", "rocm": "amd", "xpu": "intel"}  # local versions of wheels, and whose they are
 # What a default may follow from, beyond the parallelism.
 _FOLLOWED = (
     *(
@@ -67,8 +68,8 @@ def resolve(
     places.take("engine", (engine, said))
     places.found("engine_version")
     _parallelism(places)
+    _hardware(places, device, version)
     places.defaults = FLAVOURS[engine].defaults(version, device, geometry, _followed(places, geometry))
-    _hardware(places, device)
     _formats(places, geometry, device)
     _limits(places, geometry)
     _scheduling(places)
@@ -107,8 +108,13 @@ def _parallelism(places: Places) -> None:
     places.take("devices", (count if count > 1 else None, "declared"), (used, "parallelism"))
 
 
-def _hardware(places: Places, device: Device | None) -> None:
-    if device is not None:
+def _hardware(places: Places, device: Device | None, version: str | None) -> None:
+    """Whose device it is; where none is declared, by the build of the engine ("0.32.0+cpu")."""
+    if device is None:
+        build = (version or "").partition("+")[2]
+        vendor = next((vendor for word, vendor in _BUILDS.items() if build.startswith(word)), None)
+        places.take("vendor", (vendor, f"engine version {version}"))
+    else:
         places.take("vendor", ("cpu" if device.kind == "cpu" else device.vendor, "catalogue"))
         places.take("capability", (compute_capability(device), "catalogue"))
 

@@ -40,7 +40,7 @@ def defaults(
         "captured_batch_wide": 512,
         **_mamba_cache(number, geometry, said),
         **_manager(number, geometry),
-        **_steps(device, said),
+        **_steps(said),
     }
 
 
@@ -66,11 +66,11 @@ def _by_device(number: tuple[int, int, int], device: Device | None, said: Mappin
     """Pull requests 12369 and 17885: devices of at least 70 GiB that are no A100 get 8192 and 1024; 51726: at least
     160 GiB get 16384. TPUs by chip, the CPU by how many ranks it plays.
     """
-    if device is None or number < (0, 8, 5):  # before the token budget followed the device
-        return 2048, 256
-    if device.kind == "cpu":
+    if said.get("vendor") == "cpu":
         ranks = (said.get("tensor_parallel") or 1) * (said.get("pipeline_parallel") or 1)
         return 2048 * ranks, 128 * ranks
+    if device is None or number < (0, 8, 5):  # before the token budget followed the device
+        return 2048, 256
     tpu = {"tpu-v6e": 1024, "tpu-v5e": 512, "tpu-v5p": 256}.get(device.key)
     memory = device.memory_bytes / _GIB
     if tpu is None and memory >= 160 and number >= (0, 27, 0):
@@ -90,8 +90,8 @@ def _block_size(
     16 on GPUs (update_block_size_for_backend in vllm/platforms/interface.py); 64 on Intel's (platforms/xpu.py); 128 on
     the CPU (platforms/cpu.py, whose MLA kernel for CPUs without AMX takes 16, told by the server alone).
     """
-    kind, vendor = (device.kind, device.vendor) if device else ("gpu", "nvidia")
-    if kind == "cpu":
+    vendor = said.get("vendor") or (device.vendor if device else "nvidia")
+    if vendor == "cpu":
         return _CPU_BLOCK
     if vendor == "intel":
         return 64
@@ -145,6 +145,6 @@ def _manager(number: tuple[int, int, int], geometry: Geometry | None) -> dict[st
     return {"hybrid_kv_manager": False} if chunked and number >= (0, 10, 1) else {}
 
 
-def _steps(device: Device | None, said: Mapping[str, Any]) -> dict[str, int]:
+def _steps(said: Mapping[str, Any]) -> dict[str, int]:
     """Batches in flight: on the CPU none is scheduled ahead (vllm/platforms/cpu.py switches async scheduling off)."""
-    return {"steps_in_flight": said.get("pipeline_parallel") or 1} if device and device.kind == "cpu" else {}
+    return {"steps_in_flight": said.get("pipeline_parallel") or 1} if said.get("vendor") == "cpu" else {}

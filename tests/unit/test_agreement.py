@@ -66,6 +66,12 @@ def test_a_setting_that_would_explain_the_difference_is_named(told, cause):
     assert causes(GEMMA, CPU, None, told)[0] == cause
 
 
+def test_two_steps_in_flight_look_like_steps_of_twice_the_tokens():
+    """ceil((511 + 1,024) / 128) + 1 = 13 blocks for each of five sliding layers, 32 for the full one."""
+    found = causes(GEMMA, replace(CPU, max_num_batched_tokens=512), None, gemma(16384 / 97))
+    assert found == (Cause("max_num_batched_tokens", "1024"), Cause("steps_in_flight", "2"))
+
+
 def test_an_8_bit_cache_doubles_the_blocks():
     """Llama's block of 16 tokens is 2 MiB, so a GiB is 512 blocks; 1,024 are what one byte a value gives."""
     settings = Settings(engine="vllm", block_size=16, kv_pool_bytes=GIB, max_model_len=4096)

@@ -320,6 +320,18 @@ def test_steps_in_flight(line, where, steps):
     assert launched(line, LLAMA, where)[0].steps_in_flight == steps
 
 
+def test_the_build_of_the_engine_tells_whose_device_it_is():
+    """vLLM 0.32.0+cpu holds one step of 2,048 tokens, in blocks of 128."""
+    served = Served(engine="vllm", api="chat", engine_version="0.32.0+cpu")
+    settings, sources = resolve(profile(), None, served, LLAMA, None)
+    assert (settings.vendor, sources["vendor"]) == ("cpu", "engine version 0.32.0+cpu")
+    assert (settings.steps_in_flight, settings.block_size, settings.max_num_seqs) == (1, 128, 128)
+    rocm = replace(served, engine_version="0.18.0+rocm700")
+    assert resolve(profile(), None, rocm, LATENT, None)[0].vendor == "amd"
+    assert resolve(profile(), None, rocm, LATENT, None)[0].block_size == 16
+    assert resolve(profile(), None, replace(served, engine_version="0.18.0"), LLAMA, None)[0].vendor is None
+
+
 def test_the_cpu_schedules_nothing_ahead():
     assert resolve(profile(engine="vllm"), None, None, LLAMA, device(64, "cpu", "cpu"))[0].steps_in_flight == 1
 
