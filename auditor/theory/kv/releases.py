@@ -21,5 +21,5 @@ def release(text: str | None) -> tuple[int, int, int]:
 
 def build(text: str | None) -> int:
     """llama.cpp's build number: "b6325-ab12cd", "6123 (ab12cd)"; the newest where there is none (a year is none)."""
-    match = re.search(r"(?<![\w.-])(?:b(\d{3,6})|(?!20\d\d(?!\d))(\d{4,6}))(?![\w.])", text or "")
+    match = re.search(r"(?:(?<![\w.])b(\d{3,6})|(?<![\w.-])(?!20\d\d(?!\d))(\d{4,6}))(?![\w.])", text or "")
     return int(match[1] or match[2]) if match else NEWEST
