@@ -22,6 +22,7 @@ from auditor.theory.settings import Settings
 __all__ = ["conflicts", "engine_of", "resolve"]
 
 _BUILDS = {"cpu": "cpu", "cu": "nvidia", "rocm": "amd", "xpu": "intel"}  # local versions of wheels, and whose they are
+_CPU_BLOCK = 128  # tokens
 # What a default may follow from, beyond the parallelism.
 _FOLLOWED = (
     *(
@@ -68,7 +69,7 @@ def resolve(
     places.take("engine", (engine, said))
     places.found("engine_version")
     _parallelism(places)
-    _hardware(places, device, version)
+    _hardware(places, geometry, device)
     places.defaults = FLAVOURS[engine].defaults(version, device, geometry, _followed(places, geometry))
     _formats(places, geometry, device)
     _limits(places, geometry)
@@ -108,15 +109,27 @@ def _parallelism(places: Places) -> None:
     places.take("devices", (count if count > 1 else None, "declared"), (used, "parallelism"))
 
 
-def _hardware(places: Places, device: Device | None, version: str | None) -> None:
-    """Whose device it is; where none is declared, by the build of the engine ("0.32.0+cpu")."""
-    if device is None:
-        build = (version or "").partition("+")[2]
-        vendor = next((vendor for word, vendor in _BUILDS.items() if build.startswith(word)), None)
-        places.take("vendor", (vendor, f"engine version {version}"))
-    else:
+def _hardware(places: Places, geometry: Geometry | None, device: Device | None) -> None:
+    """Whose device it is; where none is declared, by the build of the engine ("0.32.0+cpu") or its block size."""
+    if device is not None:
         places.take("vendor", ("cpu" if device.kind == "cpu" else device.vendor, "catalogue"))
         places.take("capability", (compute_capability(device), "catalogue"))
+        return
+    build = (places.version or "").partition("+")[2]
+    vendor = next((vendor for word, vendor in _BUILDS.items() if build.startswith(word)), None)
+    cpu = "cpu" if _cpu_blocks(places, geometry) else None
+    places.take("vendor", (vendor, f"engine version {places.version}"), (cpu, f"blocks of {_CPU_BLOCK} tokens"))
+
+
+def _cpu_blocks(places: Places, geometry: Geometry | None) -> bool:
+    """Whether vLLM serves the blocks that only its CPU backend starts with (update_block_size_for_backend in
+    vllm/platforms/cpu.py), where neither a flag nor a latent cache nor recurrent states made them so.
+    """
+    if places.flavour.name != "vllm" or geometry is None or geometry.recurrent:
+        return False
+    asked = places.declared("block_size")[0] or places.launched("block_size")[0]
+    latent = any(group.kind == "mla" for group in geometry.layers)
+    return not (asked or latent) and places.told("block_size")[0] == _CPU_BLOCK
 
 
 # ------------------------------------------------------------------------------------------------------------- formats

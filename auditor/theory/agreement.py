@@ -195,7 +195,7 @@ def _cuts(geometry: Geometry, settings: Settings) -> Iterator[tuple[Cause, Setti
             yield Cause("max_num_batched_tokens", str(tokens)), replace(settings, max_num_batched_tokens=tokens)
     for steps in (1, 2) if settings.engine == "vllm" else ():
         if steps != settings.steps_in_flight:
-            yield Cause("steps_in_flight", str(steps)), replace(settings, steps_in_flight=steps)
+            yield Cause("async_scheduling", "off" if steps == 1 else "on"), replace(settings, steps_in_flight=steps)
     for ratio in _RATIOS if settings.engine == "sglang" else ():
         if ratio != settings.swa_full_tokens_ratio:
             yield Cause("swa_full_tokens_ratio", f"{ratio:g}"), replace(settings, swa_full_tokens_ratio=ratio)

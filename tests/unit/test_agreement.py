@@ -69,7 +69,7 @@ def test_a_setting_that_would_explain_the_difference_is_named(told, cause):
 def test_two_steps_in_flight_look_like_steps_of_twice_the_tokens():
     """ceil((511 + 1,024) / 128) + 1 = 13 blocks for each of five sliding layers, 32 for the full one."""
     found = causes(GEMMA, replace(CPU, max_num_batched_tokens=512), None, gemma(16384 / 97))
-    assert found == (Cause("max_num_batched_tokens", "1024"), Cause("steps_in_flight", "2"))
+    assert found == (Cause("max_num_batched_tokens", "1024"), Cause("async_scheduling", "on"))
 
 
 def test_an_8_bit_cache_doubles_the_blocks():

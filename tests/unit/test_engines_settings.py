@@ -332,6 +332,24 @@ def test_the_build_of_the_engine_tells_whose_device_it_is():
     assert resolve(profile(), None, replace(served, engine_version="0.18.0"), LLAMA, None)[0].vendor is None
 
 
+@pytest.mark.parametrize(
+    ("line", "geometry", "block", "vendor"),
+    [
+        ("vllm serve m", LLAMA, 128, "cpu"),
+        ("vllm serve m", LLAMA, 16, None),
+        ("vllm serve m --block-size 128", LLAMA, 128, None),
+        ("vllm serve m", LATENT, 128, None),
+        ("vllm serve m", DELTA, 128, None),
+    ],
+)
+def test_blocks_that_only_the_cpu_starts_with_tell_the_device(line, geometry, block, vendor):
+    """The version a running server tells has no build in it."""
+    served = Served(engine="vllm", api="chat", engine_version="0.32.0", block_size=block)
+    settings, _ = resolve(profile(), parse_launch(line), served, geometry, None)
+    assert settings.vendor == vendor
+    assert settings.steps_in_flight == (1 if vendor else None)
+
+
 def test_the_cpu_schedules_nothing_ahead():
     assert resolve(profile(engine="vllm"), None, None, LLAMA, device(64, "cpu", "cpu"))[0].steps_in_flight == 1
 
