@@ -16,14 +16,15 @@ from auditor.emulator.scheduler import Job, Limits, Scheduler, Step, VllmSchedul
 from auditor.emulator.spec import Spec
 from auditor.emulator.timing import law
 
-__all__ = ["Engine"]
+__all__ = ["Engine", "jittered", "make_scheduler"]
 
 CACHE_UNIT = 16  # tokens that SGLang's prefix cache is looked up by here; its radix tree goes by pages
 LATE = 0.05  # a loop this late has lost the schedule: the next step starts now, not when it should have
 STALL_BOUND = 3.0  # step jitter is cut at so many standard deviations
 
 
-def _scheduler(spec: Spec, size: PoolSize) -> Scheduler:
+def make_scheduler(spec: Spec, size: PoolSize) -> Scheduler:
+    """An empty scheduler of the spec's flavour over a pool of this size."""
     limits = Limits(
         max_num_seqs=spec.max_num_seqs if size.running is None else min(spec.max_num_seqs, size.running),
         max_num_batched_tokens=spec.max_num_batched_tokens,
@@ -37,6 +38,14 @@ def _scheduler(spec: Spec, size: PoolSize) -> Scheduler:
     if spec.flavour == "vllm":
         return VllmScheduler(Pool(size.slots - page, page, page, size.needs), limits)  # one block is never given out
     return SglangScheduler(Pool(size.slots, page, max(page, CACHE_UNIT) // page * page, size.needs), limits)
+
+
+def jittered(seconds: float, jitter: float, random: Random) -> float:
+    """A step's time with its relative scatter, which is never more than half."""
+    if not jitter:
+        return seconds
+    wobble = max(-STALL_BOUND, min(STALL_BOUND, random.gauss()))
+    return seconds * max(0.5, 1 + jitter * wobble)
 
 
 @dataclass(slots=True)
@@ -53,7 +62,7 @@ class Engine:
     def __init__(self, spec: Spec, size: PoolSize, record: Record, clock: Clock, index: int) -> None:
         self.spec = spec
         self.index = index
-        self.scheduler = _scheduler(spec, size)
+        self.scheduler = make_scheduler(spec, size)
         self.counters = Counters(buckets(spec))
         self.law = law(spec)
         self._record = record
@@ -122,9 +131,7 @@ class Engine:
 
     def _seconds(self, step: Step) -> float:
         seconds = self.law.step(step.contexts, [(new, before) for _, new, before in step.chunks])
-        if self.spec.jitter:
-            wobble = max(-STALL_BOUND, min(STALL_BOUND, self._random.gauss()))
-            seconds *= max(0.5, 1 + self.spec.jitter * wobble)
+        seconds = jittered(seconds, self.spec.jitter, self._random)
         if self._cold and step.chunks:
             seconds += self._cold
             self._cold = 0.0

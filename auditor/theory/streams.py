@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from auditor.theory.statistics import median
-
 __all__ = ["Steps", "common_steps", "time_at"]
 
 _TRIMMED = 0.05  # of the gaps, at either end: a stall of one step says nothing of the others
@@ -48,10 +46,11 @@ def common_steps(streams: Sequence[tuple[Sequence[float], float]]) -> Steps | No
 
 
 def _trimmed(gaps: list[float]) -> list[float]:
-    if median(gaps) < _EVEN * math.fsum(gaps) / len(gaps):
+    ordered, size = sorted(gaps), len(gaps)
+    if ordered[size // 2] < _EVEN * math.fsum(gaps) / size:
         return gaps
-    cut = int(_TRIMMED * len(gaps))
-    return sorted(gaps)[cut : len(gaps) - cut]
+    cut = int(_TRIMMED * size)
+    return ordered[cut : size - cut]
 
 
 def time_at(spans: Sequence[tuple[float, float]], level: float) -> float:
