@@ -106,6 +106,8 @@ def _wrapped(outer: str, inner: Mapping[str, Any], name: str) -> str:
 def _unknown(architecture: str) -> str:
     """Why an architecture is refused: what it is, where its name tells."""
     kinds = (
+        (("DeepseekV4",), "a model of compressed attention, whose caches this arithmetic does not cover"),
+        (("Mamba", "Rwkv", "RWKV"), "a model without attention: its memory does not grow with the context"),
         (("Eagle", "MTP", "Medusa", "Speculator", "Draft", "DFlash", "DSpark"), "a draft model: give its target"),
         (("Mllama", "Whisper", "T5", "Bart"), "a model with cross-attention; only decoder-only models are computed"),
         (("ForSequenceClassification", "ForTokenClassification", "ForMaskedLM", "Reward", "Bert"), "no text generator"),
@@ -330,6 +332,12 @@ def _ernie(found: dict[str, Any]) -> None:
             found[key] = value[0]
 
 
+def _grok(found: dict[str, Any]) -> None:
+    """Grok 2 has a dense MLP beside the experts of each layer (residual_moe), as Gemma 4 has."""
+    if found.get("residual_moe"):
+        found["enable_moe_block"] = True
+
+
 def _longcat(found: dict[str, Any]) -> None:
     """Two attention sublayers in each of num_layers blocks."""
     if isinstance(found.get("num_layers"), int):
@@ -351,6 +359,7 @@ _ADJUST: Mapping[str, Callable[[dict[str, Any]], None]] = {
     "GPT2LMHeadModel": _four_wide,
     "GPTBigCodeForCausalLM": _bigcode,
     "GPTJForCausalLM": _four_wide,
+    "Grok1ForCausalLM": _grok,
     "Lfm2ForCausalLM": _lfm2,
     "Lfm2MoeForCausalLM": lambda found: found.update(
         {"tie_word_embeddings": found["tie_embedding"]} if "tie_embedding" in found else {}

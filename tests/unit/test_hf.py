@@ -205,7 +205,8 @@ def test_modelopt_keeps_its_method_apart(tmp_path):
 
 
 REFUSED = [
-    ({"architectures": ["MambaForCausalLM"]}, "architecture MambaForCausalLM is not known"),
+    ({"architectures": ["NewForCausalLM"]}, "architecture NewForCausalLM is not known"),
+    ({"architectures": ["FalconMambaForCausalLM"]}, "is a model without attention"),
     ({"architectures": ["LlamaForCausalLMEagle3"]}, "is a draft model: give its target"),
     ({"architectures": ["DeepSeekMTPModel"]}, "is a draft model: give its target"),
     ({"architectures": ["MllamaForConditionalGeneration"]}, "is a model with cross-attention"),
@@ -213,7 +214,7 @@ REFUSED = [
     ({"architectures": ["BertForMaskedLM"]}, "is no text generator"),
     ({"architectures": ["Qwen2ForRewardModel"]}, "is no text generator"),
     ({"architectures": ["XLMRobertaModel"]}, "is an encoder or embedding model"),
-    ({"architectures": ["DeepseekV4ForCausalLM"], "compress_ratios": [0, 4]}, "DeepseekV4ForCausalLM is not known"),
+    ({"architectures": ["DeepseekV4ForCausalLM"], "compress_ratios": [0, 4]}, "is a model of compressed attention"),
     ({"compress_ratios": [0, 4]}, "compressed attention layers"),
     ({"architectures": ["Gemma3ForCausalLM"], "use_bidirectional_attention": True}, "turns causal attention off"),
     ({"is_causal": False}, "turns causal attention off"),
