@@ -13,7 +13,8 @@ class Settings:
 
     `weight_bits` and `kv_bytes` are per element (kv_bytes 1 for fp8, 34/32 for q8_0). `memory_fraction` is
     gpu_memory_utilization (vLLM), mem_fraction_static (SGLang) or free_gpu_memory_fraction (TensorRT-LLM).
-    `kv_pool_bytes` and `kv_pool_tokens` are pools that a flag fixes outright. `slots`, `ubatch`, `kv_unified` and
+    `kv_pool_bytes` and `kv_pool_tokens` are pools that a flag fixes outright, or bytes that a log tells: of SGLang and
+    llama.cpp those of keys and values alone, without states and drafts. `slots`, `ubatch`, `kv_unified` and
     `full_swa_cache` are llama.cpp's (-np, -ub, --kv-unified, --swa-full); its `max_model_len` is the context per slot.
     `captured_batch` is the largest batch captured as a kernel graph (SGLang --cuda-graph-max-bs, vLLM's largest
     capture size); larger batches run without.
