@@ -73,12 +73,12 @@ _MINISTRAL = replace(_MISTRAL, window="none", defaults={})
 _MIXTRAL = replace(_MISTRAL, defaults={})
 _QWEN2 = Family(bias="qkv", window="upper")
 _QWEN3 = Family(qk_norm="head", window="upper")
-_QWEN_GDN = Family(qk_norm="head", gate=True, state="gdn", defaults={"full_attention_interval": 4})
+_QWEN_GDN = Family(qk_norm="head", gate=True, state="gdn", defaults={"full_attention_interval": 4, "head_dim": 256})
 _DEEPSEEK = Family()
 _DEEPSEEK_V3 = Family(router_bias=True)
 _DSA = replace(_DEEPSEEK_V3, indexer="dsa")
 _GEMMA = Family(tied=True, defaults={"head_dim": 256})
-_GEMMA2 = Family(norms=4, tied=True, window="every", every=2, defaults={"head_dim": 256})
+_GEMMA2 = Family(norms=4, tied=True, window="every", every=2, defaults={"head_dim": 256, "sliding_window": 4096})
 _GEMMA3 = Family(
     norms=4,
     qk_norm="head",
@@ -134,15 +134,25 @@ _BAILING_LINEAR = replace(_BAILING, state="lightning")
 _LIGHTNING = Family(bias="none", state="lightning")
 _KDA = Family(router_bias=True, state="kda", state_bytes=4.0)
 _MINIMAX_M3 = Family(bias="none", qk_norm="head", router_bias=True, indexer="blocks")
-_MIMO_V2 = Family(bias="none", router_bias=True, sinks=True)
+_MIMO_V2 = Family(bias="none", router_bias=True, sinks=True, defaults={"head_dim": 192, "v_head_dim": 128})
 _STEP = Family(bias="config", qk_norm="head", router_bias=True, window="every", every=4)
 _HUNYUAN = Family(qk_norm="config")
-_ERNIE = Family(tied=True)
-_OLMO2 = Family(qk_norm="all", window="every", every=4)
-_EXAONE4 = Family(bias="none", qk_norm="head", window="every", every=4)
+_ERNIE = Family(tied=True, defaults={"head_dim": 128})
+_OLMO2 = Family(qk_norm="all")
+_WINDOW = {"sliding_window": 4096}
+_EXAONE4 = Family(bias="none", qk_norm="head", window="every", every=4, defaults=_WINDOW)
+_COHERE2 = Family(norms=1, tied=True, window="every", every=4, defaults=_WINDOW)
 
 FAMILIES: Mapping[str, Family] = {
-    "AfmoeForCausalLM": Family(norms=4, qk_norm="head", gate=True, router_bias=True, window="every", every=4),
+    "AfmoeForCausalLM": Family(
+        norms=4,
+        qk_norm="head",
+        gate=True,
+        router_bias=True,
+        window="every",
+        every=4,
+        defaults={"head_dim": 128, "sliding_window": 1024},
+    ),
     "ApertusForCausalLM": Family(qk_norm="head", mlp="plain"),
     "ArceeForCausalLM": Family(mlp="plain"),
     "BaiChuanForCausalLM": _PLAIN,
@@ -157,10 +167,10 @@ FAMILIES: Mapping[str, Family] = {
     "BloomForCausalLM": replace(_LAYER_NORM, tied=True),
     "ChatGLMForConditionalGeneration": _GLM,
     "ChatGLMModel": _GLM,
-    "Cohere2ForCausalLM": Family(norms=1, tied=True, window="every", every=4),
-    "Cohere2MoeForCausalLM": Family(norms=1, tied=True, window="every", every=4),
+    "Cohere2ForCausalLM": _COHERE2,
+    "Cohere2MoeForCausalLM": _COHERE2,
     "CohereForCausalLM": Family(norms=1, qk_norm="config", tied=True),
-    "CwmForCausalLM": Family(bias="none", window="every", every=4),
+    "CwmForCausalLM": Family(bias="none", window="every", every=4, defaults={"sliding_window": 8192}),
     "DbrxForCausalLM": Family(bias="none"),
     "DeciLMForCausalLM": _PLAIN,
     "DeepseekForCausalLM": _DEEPSEEK,
@@ -170,7 +180,7 @@ FAMILIES: Mapping[str, Family] = {
     "Dots1ForCausalLM": Family(qk_norm="head", router_bias=True, window="upper"),
     "Ernie4_5ForCausalLM": _ERNIE,
     "Ernie4_5_ForCausalLM": _ERNIE,
-    "Ernie4_5_MoeForCausalLM": replace(_ERNIE, router_bias=True),
+    "Ernie4_5_MoeForCausalLM": replace(_ERNIE, router_bias=True, defaults={}),
     "Exaone4ForCausalLM": _EXAONE4,
     "ExaoneForCausalLM": _PLAIN,
     "ExaoneMoEForCausalLM": replace(_EXAONE4, router_bias=True),
@@ -192,15 +202,23 @@ FAMILIES: Mapping[str, Family] = {
     "Glm4MoeLiteForCausalLM": _DEEPSEEK_V3,
     "GlmForCausalLM": _GLM,
     "GlmMoeDsaForCausalLM": _DSA,
-    "GptOssForCausalLM": Family(bias="qkvo", window="every", every=2, expert_bias=True, router_bias=True, sinks=True),
+    "GptOssForCausalLM": Family(
+        bias="qkvo",
+        window="every",
+        every=2,
+        expert_bias=True,
+        router_bias=True,
+        sinks=True,
+        defaults={"head_dim": 64, "sliding_window": 128},
+    ),
     "GraniteForCausalLM": _PLAIN,
     "GraniteMoeForCausalLM": _GRANITE_MOE,
     "GraniteMoeHybridForCausalLM": _MAMBA2,
-    "GraniteMoeSWAForCausalLM": _GRANITE_MOE,
+    "GraniteMoeSWAForCausalLM": Family(sinks=True),
     "GraniteMoeSharedForCausalLM": _GRANITE_MOE,
-    "GraniteSWAForCausalLM": _PLAIN,
+    "GraniteSWAForCausalLM": Family(tied=True, sinks=True),
     "Grok1ForCausalLM": Family(norms=4),
-    "HYV3ForCausalLM": Family(qk_norm="head", router_bias=True),
+    "HYV3ForCausalLM": Family(qk_norm="head", router_bias=True, defaults={"head_dim": 128}),
     "HunYuanDenseV1ForCausalLM": _HUNYUAN,
     "HunYuanMoEV1ForCausalLM": _HUNYUAN,
     "HyperCLOVAXForCausalLM": _PLAIN,
@@ -212,21 +230,21 @@ FAMILIES: Mapping[str, Family] = {
     "JambaForCausalLM": Family(bias="none", state="mamba1", defaults={"attn_layer_period": 8, "attn_layer_offset": 4}),
     "KimiLinearForCausalLM": _KDA,
     "LLaMAForCausalLM": _LLAMA,
-    "LagunaForCausalLM": Family(qk_norm="head", gate=True, router_bias=True),
+    "LagunaForCausalLM": Family(qk_norm="head", gate=True, router_bias=True, defaults={"head_dim": 128}),
     "Lfm2ForCausalLM": _SHORT_CONV,
     "Lfm2MoeForCausalLM": replace(_SHORT_CONV, router_bias=True),
     "Llama4ForCausalLM": Family(window="chunked"),
     "LlamaForCausalLM": _LLAMA,
     "LongcatFlashForCausalLM": _DEEPSEEK_V3,
-    "MellumForCausalLM": Family(qk_norm="head"),
+    "MellumForCausalLM": Family(qk_norm="head", defaults={"head_dim": 128}),
     "MiMoForCausalLM": _QWEN2,
     "MiMoV2FlashForCausalLM": _MIMO_V2,
     "MiMoV2ForCausalLM": _MIMO_V2,
-    "MiniCPM3ForCausalLM": Family(latent=False),
-    "MiniCPMForCausalLM": _PLAIN,
+    "MiniCPM3ForCausalLM": Family(latent=False, tied=True),
+    "MiniCPMForCausalLM": Family(tied=True),
     "MiniMaxForCausalLM": _LIGHTNING,
     "MiniMaxM1ForCausalLM": _LIGHTNING,
-    "MiniMaxM2ForCausalLM": Family(bias="none", qk_norm="all", router_bias=True),
+    "MiniMaxM2ForCausalLM": Family(bias="none", qk_norm="all", router_bias=True, defaults={"head_dim": 128}),
     "MiniMaxM3ForCausalLM": _MINIMAX_M3,
     "MiniMaxM3SparseForCausalLM": _MINIMAX_M3,
     "MiniMaxText01ForCausalLM": _LIGHTNING,
@@ -241,7 +259,7 @@ FAMILIES: Mapping[str, Family] = {
     "NemotronHPuzzleForCausalLM": _NEMOTRON_H,
     "OPTForCausalLM": replace(_LAYER_NORM, tied=True, positions=True),
     "Olmo2ForCausalLM": _OLMO2,
-    "Olmo3ForCausalLM": _OLMO2,
+    "Olmo3ForCausalLM": replace(_OLMO2, window="every", every=4, defaults=_WINDOW),
     "OlmoForCausalLM": Family(norms=0),
     "OlmoHybridForCausalLM": Family(qk_norm="all", state="gdn"),
     "OlmoeForCausalLM": Family(qk_norm="all"),
@@ -260,10 +278,10 @@ FAMILIES: Mapping[str, Family] = {
     "Qwen3_5MoeForCausalLM": _QWEN_GDN,
     "SarvamMLAForCausalLM": _DEEPSEEK_V3,
     "SarvamMoEForCausalLM": _BAILING,
-    "SeedOssForCausalLM": Family(bias="config", bias_o=False),
+    "SeedOssForCausalLM": Family(bias="config", bias_o=False, defaults={"head_dim": 128}),
     "SmolLM3ForCausalLM": Family(tied=True, window="upper"),
     "SolarForCausalLM": _PLAIN,
-    "SolarOpenForCausalLM": Family(bias_o=False, router_bias=True),
+    "SolarOpenForCausalLM": Family(bias_o=False, router_bias=True, defaults={"head_dim": 128}),
     "StableLMEpochForCausalLM": Family(norm_bias=True, bias_o=False),
     "StableLmForCausalLM": Family(norm_bias=True, bias_o=False),
     "Starcoder2ForCausalLM": replace(_LAYER_NORM, tied=True, window="all"),

@@ -40,6 +40,8 @@ def read(path: str | Path) -> Geometry:
             f"{place}: architecture {architecture!r} is not known, so its memory cannot be computed; "
             f"known are {', '.join(sorted(ARCHITECTURES))}"
         )
+    if header.metadata.get(f"{architecture}.attention.causal") is False:
+        raise UsageError(f"{place}: {architecture}.attention.causal is false: an encoder keeps no cache")
     return _geometry(Facts(place, header, architecture), _all_tensors(place, header))
 
 

@@ -35,6 +35,7 @@ _MARKS: Mapping[str, tuple[str, Any]] = {
     "state_size": ("Mamba layers with recurrent state", lambda family: family.state.startswith("mamba")),
     "conv_L_cache": ("short-convolution layers with recurrent state", lambda family: family.state == "short_conv"),
     "cross_attention_layers": ("cross-attention layers", lambda _: False),
+    "use_cla": ("layers that share keys and values", lambda _: False),
     "num_kv_shared_layers": ("layers that share keys and values", lambda family: family.shared),
     "global_head_dim": ("layers with differing head sizes", lambda family: family.shared),
     "compress_ratios": ("compressed attention layers", lambda _: False),

@@ -22,6 +22,8 @@ def text(value: str) -> bytes:
 def value(item: Any) -> bytes:
     if isinstance(item, str):
         return struct.pack("<I", 8) + text(item)
+    if isinstance(item, bool):
+        return struct.pack("<I?", 7, item)
     if isinstance(item, float):
         return struct.pack("<If", 6, item)
     if isinstance(item, list):
@@ -326,6 +328,7 @@ REFUSED = [
     ({"llama.attention.head_count_kv": [0, 0]}, "has no attention layers"),
     ({"llama.attention.head_count_kv": [2] * 5000}, "head_count_kv has 5,000 entries, more than any model"),
     ({"llama.attention.head_count": None}, "lacks llama.attention.head_count"),
+    ({"llama.attention.causal": False}, "an encoder keeps no cache"),
     ({"llama.block_count": 0}, "lacks llama.block_count"),
     ({"llama.block_count": "two"}, "llama.block_count is 'two'"),
     ({"llama.block_count": 2**31 - 1}, "claims to have 2,147,483,647 layers"),
