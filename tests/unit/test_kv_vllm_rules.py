@@ -20,7 +20,6 @@ from auditor.theory.kv import vllm
 from auditor.theory.kv.geometry import Geometry, Indexer
 from auditor.theory.kv.pool import kv_pool
 from auditor.theory.kv.vllm_groups import layout
-from auditor.theory.kv.vllm_release import NEWEST, release
 from auditor.theory.settings import Settings
 
 
@@ -37,28 +36,6 @@ def on(version: str | None = "0.18.0", **changes: Any) -> Settings:
 
 def need(geometry: Geometry, length: int, settings: Settings) -> int:
     return vllm.blocks_needed(geometry, settings, length)
-
-
-# ------------------------------------------------------------------------------------------------------------ releases
-
-
-@pytest.mark.parametrize(
-    ("text", "numbers"),
-    [
-        ("v0.18.2rc1.dev73+gdb7a17ecc", (0, 18, 2)),
-        ("0.11.2+rhai1", (0, 11, 2)),
-        ("0.6.4?", (0, 6, 4)),
-        ("0.8.x", (0, 8)),
-        ("0.1x", (0, 19)),
-        ("0.19-0.20", (0, 19)),
-        ("fork 2026-07", NEWEST),
-        ("2026-05", NEWEST),
-        ("", NEWEST),
-        (None, NEWEST),
-    ],
-)
-def test_releases_are_read_as_people_write_them(text, numbers):
-    assert release(text) == numbers
 
 
 # -------------------------------------------------------------------------------------------------------------- groups

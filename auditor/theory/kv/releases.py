@@ -1,12 +1,14 @@
 """Engine versions as numbers that compare, for rules that changed with them."""
 
 import re
+from functools import lru_cache
 
 __all__ = ["NEWEST", "build", "release"]
 
 NEWEST = 1 << 30
 
 
+@lru_cache(maxsize=1024)
 def release(text: str | None) -> tuple[int, int, int]:
     """Three numbers of a release: "v0.5.9.post1" -> (0, 5, 9).
 

@@ -2,8 +2,8 @@
 
 from auditor.theory.kv.cells import KvPool, stage_layers
 from auditor.theory.kv.geometry import Geometry
+from auditor.theory.kv.releases import release
 from auditor.theory.kv.vllm_groups import Kind, Layout, layout
-from auditor.theory.kv.vllm_release import release
 from auditor.theory.kv.vllm_specs import FULL, Model, Spec, token_bytes
 from auditor.theory.settings import Settings
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from itertools import accumulate
 
 from auditor.theory.kv.geometry import Geometry
-from auditor.theory.kv.vllm_release import release
+from auditor.theory.kv.releases import release
 from auditor.theory.kv.vllm_specs import FULL, Kept, Model, Spec, layers_kept
 from auditor.theory.settings import Settings
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 from auditor.theory.kv.cells import kv_heads, layer_bytes
 from auditor.theory.kv.geometry import Geometry, Indexer, Layers, Recurrent
+from auditor.theory.kv.releases import release
 from auditor.theory.kv.state import state_bytes
-from auditor.theory.kv.vllm_release import release
 from auditor.theory.settings import Settings
 
 __all__ = ["FULL", "Kept", "Model", "Spec", "layers_kept", "token_bytes"]
