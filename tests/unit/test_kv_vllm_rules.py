@@ -193,6 +193,14 @@ def test_sparse_mla_packs_eight_bits_its_own_way(version, word, size, token):
     assert layout(DEEPSEEK_V32, settings).block_bytes == 61 * 64 * (token + 132)
 
 
+def test_latents_were_keys_and_values_of_every_head_before_0_7_1():
+    """DeepSeek-V2-Lite: 27 layers of 16 heads, keys and values padded to 256 (get_head_size in vllm/config.py)."""
+    lite = model(latent(27), attention_heads=16)
+    assert layout(lite, on("0.6.6")).block_bytes == 27 * 16 * 16 * 512 * 2
+    assert layout(lite, on("0.6.6", tensor_parallel=4, devices=4)).block_bytes == 27 * 16 * 4 * 512 * 2
+    assert layout(lite, on("0.7.1")).block_bytes == 27 * 16 * 1152
+
+
 def test_dense_mla_stores_plain_fp8():
     assert layout(DEEPSEEK_R1, on(block_size=64, kv_cache_dtype="fp8", kv_bytes=1.0)).block_bytes == 61 * 64 * 576
 

@@ -18,6 +18,8 @@ _BLOCK = 16
 _MLA_BLOCK = 64  # FlashMLA's page
 _CHUNK = {"mamba1": 2048, "mamba2": 256}  # ModelConfig.get_mamba_chunk_size; mamba_ssm's default for Mamba-2
 
+_WHOLE = Layers(kind="full", count=1, kv_heads=1, qk_head_dim=256, v_head_dim=256)
+
 # First releases of rules.
 _STATES_IN_BLOCKS = (0, 10)  # recurrent state lives in pages as keys and values do
 _OWN_VALUE_SIZE = (0, 20)  # values may be narrower than keys; before, models padded them
@@ -25,6 +27,7 @@ _KERNEL_ASKS = (0, 20)  # a hybrid's block is a multiple of the kernel's instead
 _WIDE_MLA_BLOCK = (0, 29)  # ... of 128 with MLA
 _SLIDING_SMALLEST = ((0, 26), (0, 30))  # sliding layers start from the kernel's smallest block
 _ONE_STATE_MODE = (0, 32)  # "all" is gone
+_LATENTS = (0, 7, 1)  # before, MLA's keys and values were stored for every head, padded to FlashAttention's 256
 _PACKED_BY_DEFAULT = (0, 11, 1)  # until here sparse MLA stored packed fp8 unless told otherwise
 
 
@@ -46,6 +49,7 @@ class Model:
     layers: tuple[Layers, ...]
     recurrent: tuple[Recurrent, ...]
     indexer: Indexer | None
+    heads: int
     length: int | None
     chunk: int
 
@@ -54,7 +58,8 @@ class Model:
         """The model as served: a request is never longer than max_model_len."""
         length = settings.max_model_len or geometry.max_position
         chunk = geometry.extra.get("mamba_chunk_size", 0)
-        return cls(geometry.layers, geometry.recurrent, geometry.indexer, length, chunk)
+        heads = geometry.attention_heads
+        return cls(geometry.layers, geometry.recurrent, geometry.indexer, heads, length, chunk)
 
     @property
     def depth(self) -> int:
@@ -103,6 +108,8 @@ def token_bytes(group: Layers, model: Model, settings: Settings) -> float:
     """Bytes that one token takes in one attention layer on one device, as this release stores it."""
     version = release(settings.engine_version)
     if group.latent_dim is not None:
+        if version < _LATENTS and model.heads:
+            return layer_bytes(replace(_WHOLE, kv_heads=model.heads), settings)
         return layer_bytes(group, _sparse(settings, version) if model.indexer else settings)
     wider = group.qk_head_dim - group.v_head_dim if version < _OWN_VALUE_SIZE else 0
     return layer_bytes(group, settings) + kv_heads(group, settings) * max(0, wider) * settings.kv_bytes
