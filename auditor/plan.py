@@ -18,7 +18,11 @@ __all__ = ["Demand", "Pace", "concurrency", "demands", "make_plan", "stop_rule",
 
 PREFILL_LENGTHS = (32, 256, 1024, 4096, 16384, 65536)
 PREFILL_REPEATS = 5
+SATURATING = 4096  # prompt tokens up to which the ladder goes even where no prompt of the traffic is that long
+SPARE = 0.04  # of the budget's time, which such a length may take
 DECODE_TOKENS = 48
+STEP_TOKENS = 2048  # of prompts that a step reads at least, where it is not known (vLLM's smallest default)
+MOST_STEPS = 96  # in which the prompts of a decode load are read: streams that decode already wait for the last
 MISSES_PLANNED = (2, 10)  # requests over an SLO that the planned n still lets pass: at least, and where cheap
 CHEAP = 0.25  # of the budget's requests: what an SLO may take to bear more misses than the fewest
 STEADY_TURNOVERS = 5  # completions per slot that a steady window needs
@@ -55,8 +59,13 @@ class Demand:
     wanted: int
 
 
-def make_plan(profile: Profile, served: Served | None = None, pace: Pace | None = None) -> Plan:
-    """Plan the probe of `profile` against an endpoint that serves `served`. Sends nothing."""
+def make_plan(
+    profile: Profile, served: Served | None = None, pace: Pace | None = None, step_tokens: int | None = None
+) -> Plan:
+    """Plan the probe of `profile` against an endpoint that serves `served`. Sends nothing.
+
+    `step_tokens` of prompts is what one step of the engine reads at most, where that is known.
+    """
     budget, seed = profile.probe.budget, profile.probe.seed
     if not profile.traffic.classes:
         note = PlanNote("traffic.classes is missing: the traffic cannot be imitated", ("W110", "W111", "W112", "W113"))
@@ -71,7 +80,8 @@ def make_plan(profile: Profile, served: Served | None = None, pace: Pace | None 
         message = "probe.budget has no room for one request of this traffic: raise probe.budget.tokens"
         return Plan(loads=(), requests=0, tokens=0, seconds=0.0, notes=(PlanNote(message, tuple(SLO_OF)),), seed=seed)
     spent_requests, spent_tokens = _cost(loads)
-    for ladder in (*_prefill_ladder(profile, limit), *_decode_ladder(profile, slots, limit)):
+    steps = _decode_ladder(profile, slots, limit, step_tokens or STEP_TOKENS)
+    for ladder in (*_prefill_ladder(profile, limit, pace), *steps):
         requests, tokens = _cost([ladder])
         if not _within(budget, spent_requests + requests, spent_tokens + tokens):
             notes.append(PlanNote(f"{ladder.id} left out: the budget has no room for it", ("H202", "H203")))
@@ -257,12 +267,13 @@ def _cold_load(profile: Profile, limit: int | None) -> Load:
     return Load(id="cold", purpose="cold", concurrency=1, shapes=(shape,), why="the first request after start-up")
 
 
-def _prefill_ladder(profile: Profile, limit: int | None) -> Iterator[Load]:
+def _prefill_ladder(profile: Profile, limit: int | None, pace: Pace | None) -> Iterator[Load]:
     """TTFT over prompt length, one request at a time, one token out."""
     longest = max(_longest(c.prompt_tokens) for c in profile.traffic.classes)
-    top = min(longest, limit - 2) if limit else longest
-    lengths = sorted({n for n in PREFILL_LENGTHS if n < top} | {top})
-    for length in lengths[-5:]:
+    room = limit - 2 if limit else longest
+    top = min(longest, room)
+    lengths = sorted({n for n in PREFILL_LENGTHS if n < top} | {top} | _saturating(profile.probe.budget, room, pace))
+    for length in lengths[:1] + lengths[1:][-5:]:
         shape = Shape(cls="ladder", prompt_tokens=length, output_tokens=1)
         yield Load(
             id=f"prefill-{length}",
@@ -274,19 +285,32 @@ def _prefill_ladder(profile: Profile, limit: int | None) -> Iterator[Load]:
         )
 
 
+def _saturating(budget: Budget, room: int, pace: Pace | None) -> set[int]:
+    """Lengths that fill a device with work: without them nothing tells what a token costs. None where they are slow."""
+    if pace is None:
+        return set()
+    affordable = SPARE * budget.duration / PREFILL_REPEATS / max(1e-9, pace.per_prompt_token)
+    return {n for n in PREFILL_LENGTHS if n <= min(SATURATING, room, affordable)}
+
+
 def _longest(lengths: Lengths) -> int:
     return lengths.p95 or lengths.p50
 
 
-def _decode_ladder(profile: Profile, slots: int, limit: int | None) -> Iterator[Load]:
-    """TPOT over batch size at a short and a long context, every stream decoding at once."""
+def _decode_ladder(profile: Profile, slots: int, limit: int | None, step_tokens: int) -> Iterator[Load]:
+    """TPOT over batch size at a short and a long context, every stream decoding at once.
+
+    Streams whose prompts came first must still decode when the last prompt has been read: replies are longer by the
+    steps that this takes, and contexts shorter where it would take too many.
+    """
     longest = max(_longest(c.prompt_tokens) for c in profile.traffic.classes)
-    far = max(16, min(longest, limit - DECODE_TOKENS - 2) if limit else longest)
-    near = max(16, far // 8)
     batches = [1, *sorted({max(2, round(slots * f)) for f in (0.125, 0.5, 1.0)} - {1})] if slots > 1 else [1]
     for batch in batches:
-        for context in sorted({near, far}):
-            shape = Shape(cls="ladder", prompt_tokens=context, output_tokens=DECODE_TOKENS)
+        far = min(longest, MOST_STEPS * step_tokens // batch)
+        far = max(16, min(far, limit - DECODE_TOKENS - MOST_STEPS - 2) if limit else far)
+        for context in sorted({max(16, far // 8), far}):
+            reply = DECODE_TOKENS + min(MOST_STEPS, math.ceil(batch * context / step_tokens))
+            shape = Shape(cls="ladder", prompt_tokens=context, output_tokens=reply)
             yield Load(
                 id=f"decode-{batch}x{context}",
                 purpose="decode",

@@ -280,7 +280,8 @@ def _with_failure(report: Report, keep: store.Recording) -> Report:
 
 
 def _planned(evidence: Evidence, profile: Profile) -> Plan:
-    plan = make_plan(profile, evidence.served, _pace(evidence))
+    chunk = evidence.settings.max_num_batched_tokens if evidence.settings else None
+    plan = make_plan(profile, evidence.served, _pace(evidence), chunk)
     if profile.probe.allow_load or profile.endpoint.url == "emulator" or is_loopback(profile.endpoint.url):
         return plan
     return without_loads(plan, "the endpoint is not on this machine: it is loaded only with probe.allow_load: true")
