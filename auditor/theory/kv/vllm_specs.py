@@ -70,12 +70,11 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """`layers` of the model and `drafts` of its draft that share a spec. `beside` layers belong to another's layer."""
+    """`layers` of the model and `drafts` of its draft that share a spec."""
 
     spec: Spec
     layers: int
     drafts: int = 0
-    beside: bool = False
 
     @property
     def count(self) -> int:
@@ -84,10 +83,7 @@ class Kept:
 
 
 def layers_kept(model: Model, settings: Settings) -> list[Kept]:
-    """Every layer's spec, attention first; none for a model without attention and state.
-
-    Raises ValueError where this release cannot manage the model's kinds of layers with these settings.
-    """
+    """Every layer's spec, attention first; none for a model without attention and state."""
     version = release(settings.engine_version)
     recurrent = model.recurrent if version >= _STATES_IN_BLOCKS else ()
     block = _block(model, settings, version)
@@ -98,7 +94,7 @@ def layers_kept(model: Model, settings: Settings) -> list[Kept]:
         kept[first] = replace(kept[first], drafts=drafts)
     if model.indexer is not None:
         keys = model.indexer.token_bytes
-        kept.append(Kept(Spec("indexer", block, block * keys, None, (keys,)), model.indexer.count, drafts, True))
+        kept.append(Kept(Spec("indexer", block, block * keys, None, (keys,)), model.indexer.count, drafts))
     page = max((layer.spec.page for layer in kept if layer.spec.kind in FULL), default=0)
     kept += [Kept(_state(layer, model, settings, block, page), layer.count) for layer in recurrent]
     return [layer for layer in kept if layer.count]
