@@ -209,7 +209,7 @@ def _config(path: str) -> Geometry | UsageError:
     """Each file is read once, however many rows name it; what is wrong with it is kept as well."""
     try:
         return hf.read(path)
-    except UsageError as error:
+    except (UsageError, OSError) as error:
         return UsageError(f"model_config: {error}")
 
 

@@ -9,7 +9,10 @@ from auditor.loading.problems import did_you_mean, one_line
 
 __all__ = ["KEYS", "checked", "refuse"]
 
-_LARGEST = 10**15
+_LARGEST = 10**15  # bytes
+_MOST_GIB = 10**6
+_MOST = 10**9  # tokens, requests
+_DEVICES = 2**16
 
 
 def _text(value: Any) -> str | None:
@@ -19,16 +22,26 @@ def _text(value: Any) -> str | None:
 def _whole(value: Any) -> int | None:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _LARGEST else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST else None
 
 
 def _count(value: Any) -> int | None:
     return _whole(value) or None
 
 
+def _degree(value: Any) -> int | None:
+    found = _count(value)
+    return found if found is not None and found <= _DEVICES else None
+
+
 def _amount(value: Any) -> float | None:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if number and math.isfinite(value) and 0 < value < _LARGEST else None
+
+
+def _gib(value: Any) -> float | None:
+    found = _amount(value)
+    return found if found is not None and found <= _MOST_GIB else None
 
 
 def _share(value: Any) -> float | None:
@@ -56,7 +69,9 @@ _WANTED: Mapping[Callable[[Any], Any], str] = {
     _text: "text is needed",
     _whole: "a whole number of 0 or more is needed",
     _count: "a whole number of 1 or more is needed",
+    _degree: f"a whole number from 1 to {_DEVICES} is needed",
     _amount: "a number above 0 is needed",
+    _gib: f"a number of GiB above 0 and up to {_MOST_GIB} is needed",
     _share: "a fraction above 0 and up to 1 is needed, such as 0.9",
     _switch: "true or false is needed",
     _mapping: "an object with keys is needed",
@@ -71,15 +86,19 @@ _BY_KIND: Mapping[Callable[[Any], Any], tuple[str, ...]] = {
     ),
     _mapping: ("model_config_inline", "model_facts"),
     _list: ("kv_layers",),
-    _count: (
+    _degree: (
         *("count", "tensor_parallel", "pipeline_parallel", "data_parallel", "expert_parallel"),
-        *("decode_context_parallel", "block_size", "max_model_len", "max_num_seqs", "max_num_batched_tokens"),
+        "decode_context_parallel",
+    ),
+    _count: (
+        *("block_size", "max_model_len", "max_num_seqs", "max_num_batched_tokens"),
         *("mamba_slots", "n_ubatch", "slots", "kv_pool_tokens"),
     ),
     _whole: ("num_speculative_tokens", "extra_full_layers"),
+    _gib: ("gpu_memory_gib", "weights_gib", "kv_pool_gib"),
     _amount: (
-        *("gpu_memory_gib", "weight_file_bytes", "weights_gib", "kv_pool_gib", "kv_bytes_per_element"),
-        *("ssm_bytes", "conv_bytes", "swa_full_tokens_ratio", "mamba_full_ratio"),
+        *("weight_file_bytes", "kv_bytes_per_element", "ssm_bytes", "conv_bytes"),
+        *("swa_full_tokens_ratio", "mamba_full_ratio"),
     ),
     _share: ("gpu_memory_utilization", "mem_fraction_static", "memory_fraction"),
     _switch: ("enforce_eager", "hybrid_kv_cache_manager", "swa_full", "kv_unified"),

@@ -65,7 +65,7 @@ def _start(fit: Fit) -> Ruling | None:
     theory = fit.inputs.geometry, fit.inputs.settings
     if fit.pool.kv.refusal is not None:
         return Ruling("does not fit", f"the engine refuses to start: {fit.pool.kv.refusal}")
-    if answers.starts(*theory, fit.pool.low):
+    if fit.limit is None or fit.inputs.settings.engine != "vllm" or answers.starts(*theory, fit.pool.low):
         return None
     field = name(fit.flags, "max_model_len")
     why = f"one request of {fit.limit:,} tokens ({field}) needs more than the pool: the engine refuses to start"

@@ -94,8 +94,8 @@ def _memory(fit: Fit) -> Iterable[str]:
     if line:
         yield line
     for part in (part for part in parts if part.size > 0):
-        share = f"{100 * part.size / usable:.0f} %"
-        yield f"  {part.symbol} {clip(part.name, 24):<24}{_gib(part.size):>12}{share:>7}  {part.note}"
+        share = _most(100 * part.size / usable)
+        yield f"  {part.symbol} {clip(part.name, 24):<24}{_gib(part.size):>12}{share:>9}  {clip(part.note, 29)}"
 
 
 def _parts(fit: Fit) -> list[Part]:
@@ -143,8 +143,12 @@ def _fraction(fit: Fit) -> str:
     return f"{field} {fraction:g}" if fraction is not None and field is not None else ""
 
 
+def _most(percent: float) -> str:
+    return f"{percent:,.0f} %" if percent < 9999.5 else ">9,999 %"
+
+
 def _gib(size: float) -> str:
-    return f"{size / _GIB:,.1f} GiB"
+    return f"{size / _GIB:,.1f} GiB" if size < 10_000 * _GIB else f"{min(size / _GIB / 1024, 999_999):,.0f} TiB"
 
 
 # ---------------------------------------------------------------------------------------------------------------- pool
@@ -188,7 +192,7 @@ def _count(count: Count) -> str:
     band = "" if low == high else f"{low} to {high}"
     wasted = count.waste
     shares = "" if wasted is None else f"{_share(wasted.rounding):>9}{_share(wasted.slack):>9}"
-    return f"  {label:<20}{count.tokens:>10,.0f}{point:>10}  {band:<18}{shares}"
+    return f"  {label:<20}{_many(count.tokens):>10}{point:>10}  {band:<18}{shares}"
 
 
 def _share(share: float) -> str:
@@ -196,6 +200,8 @@ def _share(share: float) -> str:
 
 
 def _whole(requests: float) -> str:
+    if requests >= 1e6:
+        return f"{requests / 1e6:.1f} M" if requests < 1e9 else ">999 M"
     return f"{math.floor(requests):,}" if requests >= 1 else f"{requests:.2g}"
 
 
@@ -210,8 +216,8 @@ def _more(fit: Fit) -> Iterable[str]:
         text += f"; {fit.question.target:,} at once: {_tokens(together)}{' each' if together else ''}"
     yield from _wrap(text, "context   ", 10)
     for i, stage in enumerate(fit.stages):
-        first = f"growth    {fit.question.target:,} in flight" if not i else ""
-        yield f"{first:<27}{stage.name:<26}{stage.tokens:>10,.0f}{_percent(stage.share):>17}"
+        first = clip(f"growth    {fit.question.target:,} in flight", 26) if not i else ""
+        yield f"{first:<27}{stage.name:<26}{_many(stage.tokens):>10}{_percent(stage.share):>17}"
 
 
 def _tokens(tokens: int) -> str:
@@ -219,7 +225,7 @@ def _tokens(tokens: int) -> str:
 
 
 def _percent(share: float) -> str:
-    return "no pool" if math.isinf(share) else f"{100 * share:,.0f} % of pool"
+    return "no pool" if math.isinf(share) else f"{_most(100 * share)} of pool"
 
 
 # ------------------------------------------------------------------------------------------------------------- changes
@@ -232,20 +238,28 @@ def _changes(fit: Fit) -> Iterable[str]:
     now = fit.decides.point * replicas
     what = "requests at p95" if fit.question.spread else "requests"
     yield f"{'what to change':<40}{what:>16}{'pool tokens':>14}{'weights':>10}"
-    yield f"  {'(as it is)':<38}{_whole(now):>9}{'':>7}{fit.pool.kv.tokens:>14,}{_weights(fit.weights):>10}"
+    yield f"  {'(as it is)':<38}{_whole(now):>9}{'':>7}{_many(fit.pool.kv.tokens):>14}{_weights(fit.weights):>10}"
     first = (fit.changes[0].field, fit.changes[0].value)
     for change in fit.changes:
         label = f"{'and ' if first in change.also else ''}{_label(change, fit)}"
-        times = f"x{change.requests / now:.2f}" if now > 0 else ""
+        times = _times(change.requests / now) if now > 0 else ""
         figures = f"{_whole(change.requests):>9}{times:>7}"
         if len(label) > 38:
             yield f"  {label}"
         shown = label if len(label) <= 38 else ""
-        yield f"  {shown:<38}{figures}{change.pool_tokens:>14,}{_weights(change.weights):>10}"
+        yield f"  {shown:<38}{figures}{_many(change.pool_tokens):>14}{_weights(change.weights):>10}"
+
+
+def _many(tokens: float) -> str:
+    return f"{tokens:,.0f}" if tokens < 1e9 else f"{min(tokens / 1e9, 1e6):,.1f} G"
+
+
+def _times(factor: float) -> str:
+    return f"x{factor:.2f}" if factor < 100 else f"x{factor:,.0f}" if factor < 9999.5 else ">x9,999"
 
 
 def _weights(size: float | None) -> str:
-    return "" if size is None else f"{size / _GIB:,.1f} GiB"
+    return "" if size is None else _gib(size)
 
 
 def _label(change: Change, fit: Fit) -> str:

@@ -145,7 +145,7 @@ def test_an_error_is_an_answer_and_stops_no_other(batch):
     nameless = {key: value for key, value in ROW.items() if key != "id"}
     found = batch("{", "", "[1]", wrong, nameless, {**ROW, "id": 7})
     assert [(row["id"], "error" in row) for row in found] == [(1, True), (3, True), ("b", True), (5, False), (7, False)]
-    assert found[2]["error"] == "tensor_parallel: 0, a whole number of 1 or more is needed"
+    assert found[2]["error"] == "tensor_parallel: 0, a whole number from 1 to 65536 is needed"
     assert set(found[2]) == {"id", "error"}
 
 

@@ -100,11 +100,11 @@ def test_the_callers_own_keys_are_left_alone_and_null_says_nothing():
     ("keys", "told"),
     [
         ({"tensor_paralel": 2}, "tensor_paralel: unknown key, did you mean 'tensor_parallel'"),
-        ({"tensor_parallel": 0}, "tensor_parallel: 0, a whole number of 1 or more is needed"),
+        ({"tensor_parallel": 0}, "tensor_parallel: 0, a whole number from 1 to 65536 is needed"),
         ({"tensor_parallel": True}, "tensor_parallel: True, a whole number"),
         ({"tensor_parallel": "two"}, "tensor_parallel: 'two', a whole number"),
         ({"gpu_memory_utilization": 90}, "gpu_memory_utilization: 90, a fraction"),
-        ({"kv_pool_gib": float("nan")}, "kv_pool_gib: nan, a number above 0"),
+        ({"kv_pool_gib": float("nan")}, "kv_pool_gib: nan, a number of GiB above 0"),
         ({"enforce_eager": "yes"}, "enforce_eager: 'yes', true or false"),
         ({"model_config_inline": {}}, "model_config_inline: {}, an object"),
         ({"model_config_inline": {"architectures": ["Foo"]}}, "model_config_inline: architecture Foo"),
