@@ -6,7 +6,9 @@ All durations are seconds, all rates per second, all shares 0..1. `loading` buil
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from auditor.theory.shape import Curve, at, curve, mean
 from auditor.units import DURATION, RATE, SHARE, TOKENS
@@ -27,6 +29,7 @@ __all__ = [
     "Traffic",
     "TrafficClass",
     "Waiver",
+    "is_loopback",
 ]
 
 EngineName = Literal["auto", "vllm", "sglang", "llamacpp", "trtllm", "lmdeploy", "generic"]
@@ -50,6 +53,23 @@ class Endpoint:
     headers: Mapping[str, str] = field(default_factory=dict)
     verify_tls: bool = True
     extra_body: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def on_this_machine(self) -> bool:
+        """Whether the service runs where the audit does: the emulator, or a loopback address."""
+        return self.url == "emulator" or is_loopback(self.url)
+
+
+def is_loopback(url: str) -> bool:
+    """Whether a URL names this machine; false for one that is no valid address."""
+    try:
+        host = urlsplit(url).hostname or ""
+    except ValueError:
+        return False
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

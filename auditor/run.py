@@ -16,12 +16,13 @@ from auditor.engines.flavours import FLAVOURS, flag_names
 from auditor.engines.settings import conflicts, engine_of, resolve
 from auditor.errors import AuditError, NothingMeasured, UsageError
 from auditor.evidence import Evidence, Finding, Report, Rule
-from auditor.loading import Loaded, load_monitoring, load_profile, resolve_device, resolve_model
+from auditor.loading import Here, Loaded, load_monitoring, load_profile, resolve_device, resolve_model
 from auditor.measurement import Load, Measurement, Plan, Sample, Served
 from auditor.monitoring.coverage import coverage
 from auditor.plan import Pace, concurrency, make_plan, without_loads
+from auditor.probe import machine
 from auditor.probe.discover import discover
-from auditor.probe.session import INTERRUPTED, Watcher, is_loopback, local_source, run_plan
+from auditor.probe.session import INTERRUPTED, Watcher, local_source, run_plan
 from auditor.profile import Profile
 from auditor.redact import Redactor
 from auditor.theory import roofline
@@ -62,7 +63,7 @@ _WORKS = "a rule that works on this evidence"
 
 async def audit(loaded: Loaded, options: Options, events: Listener) -> Report:
     """Audit a deployment from profile to report; `options.save` keeps what is measured as it comes in."""
-    evidence = declare(loaded, options)
+    evidence = declare(loaded, options, _measuring(events))
     events = _redacting(events, store.redactor_of(loaded, evidence))
     for warning in (*loaded.warnings, *filter(None, (evidence.geometry_error, evidence.device_error))):
         events(Event(kind="note", text=f"warning: {warning}"))
@@ -87,7 +88,7 @@ def judge(folder: Path, *, profile: Path | None, options: Options) -> Report:
     if profile:
         loaded = load_profile(profile)
         _refuse_other_traffic(evidence, loaded)
-        declared = replace(declare(loaded, options), today=evidence.today, offline=evidence.offline)
+        declared = replace(declare(loaded, options, _then(evidence)), today=evidence.today, offline=evidence.offline)
         seen = replace(declared, plan=evidence.plan, measurements=evidence.measurements)
         evidence = with_served(seen, loaded, evidence.served)
         with store.recording(None, loaded, evidence) as keep:
@@ -150,6 +151,27 @@ def plan_offline(loaded: Loaded) -> Plan:
     return _planned(evidence, evidence.profile)
 
 
+def _measuring(events: Listener) -> Here:
+    """Measures this machine's CPU, and says so."""
+
+    def here() -> Device:
+        events(Event(kind="stage", text="measure this CPU, about five seconds"))
+        return machine.measured()
+
+    return here
+
+
+def _then(evidence: Evidence) -> Here:
+    """The CPU as a saved run measured it: another machine may judge that run."""
+
+    def here() -> Device:
+        if evidence.device is None or not evidence.device.here:
+            raise UsageError("the saved run did not measure this CPU; run the audit again for it")
+        return evidence.device
+
+    return here
+
+
 def _redacting(events: Listener, redactor: Redactor) -> Listener:
     """A listener that never sees a secret: addresses hold passwords, servers send back what they were sent."""
     return lambda event: events(replace(event, text=redactor.text(event.text)) if event.text else event)
@@ -173,10 +195,10 @@ def _chosen_then(options: Options, saved: Mapping[str, Any]) -> Options:
 # -------------------------------------------------------------------------------------------------------------- stages
 
 
-def declare(loaded: Loaded, options: Options) -> Evidence:
-    """What the user's files alone say."""
+def declare(loaded: Loaded, options: Options, here: Here = machine.measured) -> Evidence:
+    """What the user's files alone say; `here` tells the figures of this machine where they declare it."""
     geometry, geometry_error = resolve_model(loaded)
-    device, device_error = resolve_device(loaded)
+    device, device_error = resolve_device(loaded, here)
     evidence = Evidence(
         profile=loaded.profile,
         today=options.today or datetime.date.today().isoformat(),
@@ -282,7 +304,7 @@ def _with_failure(report: Report, keep: store.Recording) -> Report:
 def _planned(evidence: Evidence, profile: Profile) -> Plan:
     chunk = evidence.settings.max_num_batched_tokens if evidence.settings else None
     plan = make_plan(profile, evidence.served, _pace(evidence), chunk)
-    if profile.probe.allow_load or profile.endpoint.url == "emulator" or is_loopback(profile.endpoint.url):
+    if profile.probe.allow_load or profile.endpoint.on_this_machine:
         return plan
     return without_loads(plan, "the endpoint is not on this machine: it is loaded only with probe.allow_load: true")
 

@@ -11,9 +11,9 @@ from typing import Any
 import yaml
 
 from auditor.errors import UsageError
-from auditor.theory.device import Device
+from auditor.theory.device import THIS_CPU, Device
 
-__all__ = ["devices", "find", "names"]
+__all__ = ["devices", "find", "is_this_cpu", "names"]
 
 _GIB = 1 << 30
 _SILENT = re.compile(
@@ -42,6 +42,8 @@ def find(name: str, *, any_memory: bool = False) -> Device:
     memory count as one, and the smallest stands for all. Raises UsageError with the nearest names where it is unknown,
     and with the choices where it stands for parts that differ ("a100" is sold with 40 and 80 GB).
     """
+    if is_this_cpu(name):
+        raise UsageError(f"accelerator {name!r} is the machine that audits, which is measured, not looked up")
     wanted = _words(name)
     found = _stem(name) or _exact(wanted) or _by_memory(wanted) or _by_words(wanted)
     if any_memory and len({(device.bandwidth, tuple(device.flops.items())) for device in found}) == 1:
@@ -52,6 +54,11 @@ def find(name: str, *, any_memory: bool = False) -> Device:
         shown = ", ".join(device.key for device in found[:8]) + (", ..." if len(found) > 8 else "")
         raise UsageError(f"accelerator {name!r} is ambiguous, say which: {shown}")
     return found[0]
+
+
+def is_this_cpu(name: str) -> bool:
+    """Whether `name` means the CPU of the machine that audits ("this-cpu", "this CPU")."""
+    return "-".join(re.findall(r"[a-z0-9]+", name.casefold())) == THIS_CPU
 
 
 @dataclass(frozen=True, slots=True)

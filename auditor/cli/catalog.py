@@ -93,6 +93,10 @@ def _find(kind: Kind, name: str) -> Any:
         raise UsageError(f"unknown engine '{name}'; engines: {', '.join(FLAVOURS)}")
     if kind is Kind.engines:
         return FLAVOURS[name]
+    if kind is Kind.accelerators and accelerators.is_this_cpu(name):
+        from auditor.probe.machine import measured
+
+        return measured()
     return accelerators.find(name) if kind is Kind.accelerators else models.find(name)
 
 
@@ -144,6 +148,7 @@ def command(kind: KindName = None, name: EntryName = None, as_json: AsJson = Fal
     \b
     audit catalog accelerators
     audit catalog models llama-3.1-8b --json
+    audit catalog accelerators this-cpu     measures this machine, in about five seconds
 
     Rates of accelerators are dense TFLOP/s (int8: TOP/s). Confidence is that of the least certain figure: A two sources
     agree, B one source, C recalled or in dispute; such figures carry a question mark.

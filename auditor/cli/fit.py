@@ -139,15 +139,17 @@ def _refuse_both(whole: Mapping[str, str | None], said: list[str]) -> None:
 def _declared(profile: str, *, as_json: bool) -> None:
     from auditor.instruments.question import from_profile
     from auditor.loading import load_profile
+    from auditor.probe.machine import measured
     from auditor.redact import Redactor
 
     loaded = load_profile(profile)
-    _answer(*from_profile(loaded), as_json=as_json, clean=Redactor(loaded.secrets).text)
+    _answer(*from_profile(loaded, measured), as_json=as_json, clean=Redactor(loaded.secrets).text)
 
 
 def _flags(row: dict[str, Any], load: Mapping[str, Any], replicas: int) -> "tuple[Inputs, Question]":
     from auditor.instruments.inputs import inputs
     from auditor.instruments.question import Question, one_class, tokens
+    from auditor.probe.machine import measured
 
     if row["max_model_len"] is not None:
         row["max_model_len"] = tokens("--max-model-len", row["max_model_len"])
@@ -156,7 +158,7 @@ def _flags(row: dict[str, Any], load: Mapping[str, Any], replicas: int) -> "tupl
         raise UsageError("--prompt and --output: give both, or neither for requests up to the context limit")
     if prefix is not None and prompt is None:
         raise UsageError("--shared-prefix: is a part of --prompt, which is missing")
-    found = inputs(row, Path())
+    found = inputs(row, Path(), here=measured)
     shared = tokens("--shared-prefix", prefix) if prefix is not None else None
     classes = (one_class(prompt, output, shared),) if prompt is not None else ()
     target = load["--concurrency"]

@@ -30,12 +30,13 @@ def command(profile: ProfileName) -> None:
 def _unresolved(loaded: "Loaded") -> list[str]:
     """Why arithmetic will have no model or no accelerator."""
     from auditor.loading import resolve_device, resolve_model
+    from auditor.probe.machine import unmeasured
 
     return [
         f"{loaded.lines.get(path) or loaded.path}: {reason}"
         for path, reason in (
             ("deployment.model", resolve_model(loaded)[1]),
-            ("deployment.accelerator", resolve_device(loaded)[1]),
+            ("deployment.accelerator", resolve_device(loaded, unmeasured)[1]),
         )
         if reason is not None
     ]

@@ -139,10 +139,11 @@ def _declared(profile: str, *, as_json: bool) -> None:
     from auditor.instruments.predict import predict
     from auditor.instruments.question import from_profile
     from auditor.loading import load_profile
+    from auditor.probe.machine import measured
     from auditor.redact import Redactor
 
     loaded = load_profile(profile)
-    found, question = from_profile(loaded)
+    found, question = from_profile(loaded, measured)
     prompt, output = loaded.profile.traffic.mean_lengths
     load = Load(batch=float(question.target or 1), prompt=prompt or None, output=output or None)
     declared = loaded.profile.deployment.price_per_hour
@@ -171,6 +172,7 @@ def _answer(
     from auditor.instruments.load import asked
     from auditor.instruments.predict import predict
     from auditor.instruments.question import tokens
+    from auditor.probe.machine import measured
 
     told = {flag: None if text is None else tokens(flag, text) for flag, text in lengths.items()}
     if told["--prompt"] is None and told["--context"] is None:
@@ -179,7 +181,7 @@ def _answer(
         raise UsageError("--batch: at least 1 is needed")
     keys = {"--prompt": "prompt_tokens", "--output": "output_tokens", "--context": "context_tokens"}
     given = row | {keys[flag]: value for flag, value in told.items()} | {"batch": int(batch) if batch else None}
-    found, load = asked(given, base=Path())
+    found, load = asked(given, base=Path(), here=measured)
     money = _prices(prices, found.device.key if found.device is not None else None)
     _print(predict(found, load, money, _rate(rate)), as_json=as_json)
 

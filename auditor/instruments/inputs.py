@@ -20,7 +20,7 @@ from auditor.engines.settings import resolve
 from auditor.errors import UsageError
 from auditor.instruments.keys import checked
 from auditor.instruments.layers import from_layers
-from auditor.loading import read_model
+from auditor.loading import Here, read_model
 from auditor.loading.problems import one_line
 from auditor.profile import Deployment, Endpoint, Profile
 from auditor.theory.device import Device
@@ -64,8 +64,11 @@ class Inputs:
     no_device: str = ""
 
 
-def inputs(row: Mapping[str, Any], base: Path | None = None, also: Container[str] = ()) -> Inputs:
-    """Read one row; files are found relative to `base`. Keys in `also` are the caller's own and left alone.
+def inputs(
+    row: Mapping[str, Any], base: Path | None = None, also: Container[str] = (), here: Here | None = None
+) -> Inputs:
+    """Read one row; files are found relative to `base`. Keys in `also` are the caller's own and left alone; `here`
+    tells the figures of this machine where the row means it.
 
     Raises UsageError with the key, what is wrong, and what to do.
     """
@@ -75,15 +78,15 @@ def inputs(row: Mapping[str, Any], base: Path | None = None, also: Container[str
     if launch is not None:
         notes += tuple(f"launch: {said}" for said in (*launch.problems, *launch.unknown))
     geometry = _geometry(values, launch, base or Path())
-    device, unsure = _device(values)
+    device, unsure = _device(values, here)
     version, unread = _version(values, launch, engine)
     notes += unread
     profile = Profile(version=1, name="", endpoint=_endpoint(engine), deployment=_deployment(values, version))
     settings, sources = resolve(profile, launch, None, geometry, device)
     own = _own(values, engine) | _computing(values, device)
     settings = replace(settings, engine=engine, engine_version=version or settings.engine_version, **own)
-    told = {**sources, **dict.fromkeys(own, "declared"), "geometry": geometry.source, "device": _device_source(values)}
-    told["weights"] = _weights_source(values, geometry)
+    told = {**sources, **dict.fromkeys(own, "declared"), "geometry": geometry.source}
+    told |= {"device": _device_source(values, device), "weights": _weights_source(values, geometry)}
     return Inputs(
         geometry=geometry,
         settings=settings,
@@ -239,13 +242,13 @@ def _weights_source(values: Mapping[str, Any], geometry: Geometry) -> str:
 # --------------------------------------------------------------------------------------------------------------- device
 
 
-def _device(values: Mapping[str, Any]) -> tuple[Device | None, str]:
+def _device(values: Mapping[str, Any], here: Here | None) -> tuple[Device | None, str]:
     """The accelerator, and what is wrong with it. One that the catalogue does not know serves by its memory alone."""
     memory, written = values.get("gpu_memory_gib"), values.get("accelerator")
     if written is None:
         missing = "accelerator: none is named; name one, or give gpu_memory_gib"
         return (None, missing) if memory is None else (_unknown("unknown", memory), "")
-    found = _accelerator(written)
+    found = here() if here is not None and accelerators.is_this_cpu(written) else _accelerator(written)
     if isinstance(found, Device):
         return (found if memory is None else replace(found, usable_bytes=int(memory * _GIB))), ""
     named = re.search(r"(\d{1,3}) ?g(?:i?b)?\b", written.casefold())  # "80G-class", "RTX2080Ti-22G"
@@ -293,8 +296,10 @@ def _unknown(written: str, memory: float) -> Device:
     )
 
 
-def _device_source(values: Mapping[str, Any]) -> str:
-    return "declared" if "gpu_memory_gib" in values else "catalogue"
+def _device_source(values: Mapping[str, Any], device: Device | None) -> str:
+    if "gpu_memory_gib" in values:
+        return "declared"
+    return "measured here" if device is not None and device.here else "catalogue"
 
 
 # ------------------------------------------------------------------------------------------------------------- settings

@@ -10,6 +10,7 @@ from auditor.catalog import accelerators
 from auditor.errors import UsageError
 from auditor.instruments.ages import aged
 from auditor.instruments.inputs import Inputs, inputs
+from auditor.loading import Here
 from auditor.loading.problems import one_line
 from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Geometry
@@ -46,15 +47,17 @@ class Load:
         return self.prompt / self.output if self.prompt and self.output else 0.0
 
 
-def asked(row: Mapping[str, Any], also: tuple[str, ...] = (), base: Path | None = None) -> tuple[Inputs, Load]:
-    """A row's deployment and load. Raises UsageError with the key and what to do.
+def asked(
+    row: Mapping[str, Any], also: tuple[str, ...] = (), base: Path | None = None, here: Here | None = None
+) -> tuple[Inputs, Load]:
+    """A row's deployment and load; `here` as for `inputs`. Raises UsageError with the key and what to do.
 
     Speed does not depend on how much memory a part has, so its name may leave that open.
     """
     written = row.get("accelerator")
     if isinstance(written, str):
         row = {**row, "accelerator": _of_any_memory(written)}
-    found = inputs(row, base, (*LOAD_KEYS, *also))
+    found = inputs(row, base, (*LOAD_KEYS, *also), here)
     engine = " ".join(str(row[key]) for key in ("engine", "engine_version") if row.get(key))
     found = replace(found, settings=aged(found.settings, engine))
     prompt, batch, context, output = (_tokens(key, row.get(key)) for key in LOAD_KEYS)

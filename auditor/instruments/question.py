@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from auditor.engines.settings import resolve
 from auditor.errors import UsageError
 from auditor.instruments.inputs import Inputs
-from auditor.loading import Loaded, resolve_device, resolve_model
+from auditor.loading import Here, Loaded, resolve_device, resolve_model
 from auditor.plan import concurrency
 from auditor.profile import Lengths, SharedPrefix, TrafficClass
 from auditor.units import TOKENS
@@ -34,16 +34,20 @@ class Question:
         return any(x.p95 or x.p99 or x.max for x in lengths)
 
 
-def from_profile(loaded: Loaded) -> tuple[Inputs, Question]:
-    """What a profile declares. Raises UsageError where its model is not known."""
+def from_profile(loaded: Loaded, here: Here | None = None) -> tuple[Inputs, Question]:
+    """What a profile declares; `here` tells the figures of this machine where it is meant.
+
+    Raises UsageError where its model is not known.
+    """
     profile = loaded.profile
     geometry, why = resolve_model(loaded)
     if geometry is None:
         raise UsageError(f"{loaded.path}: {why}")
-    device, no_device = resolve_device(loaded)
+    device, no_device = resolve_device(loaded, here)
     settings, sources = resolve(profile, loaded.launch, None, geometry, device)
+    measured = "measured here" if device is not None and device.here else "catalogue"
     weights = "the model's files" if geometry.weight_bytes is not None else "computed from parameters"
-    told = {**sources, "geometry": geometry.source, "device": "catalogue", "weights": weights}
+    told = {**sources, "geometry": geometry.source, "device": measured, "weights": weights}
     notes = geometry.notes if settings.engine != "generic" else (*geometry.notes, "no engine is named: plain paging")
     found = Inputs(
         geometry=geometry,

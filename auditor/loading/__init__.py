@@ -3,9 +3,10 @@
 from auditor.loading.files import TextFile
 from auditor.loading.monitoring import load_monitoring
 from auditor.loading.profile import Loaded, load_profile, shipped_profiles
-from auditor.loading.resolve import read_model, resolve_device, resolve_model
+from auditor.loading.resolve import Here, read_model, resolve_device, resolve_model
 
 __all__ = [
+    "Here",
     "Loaded",
     "TextFile",
     "load_monitoring",

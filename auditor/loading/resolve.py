@@ -1,5 +1,6 @@
 """Names in the profile -> the objects of the catalogue, or of the model files that the user has."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from auditor.errors import UsageError
@@ -7,7 +8,10 @@ from auditor.loading.profile import Loaded
 from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Geometry
 
-__all__ = ["read_model", "resolve_device", "resolve_model"]
+__all__ = ["Here", "read_model", "resolve_device", "resolve_model"]
+
+Here = Callable[[], Device]
+"""Gives the figures of the machine that audits, for whoever declares `this-cpu`; raises UsageError where it cannot."""
 
 
 def resolve_model(loaded: Loaded) -> tuple[Geometry | None, str | None]:
@@ -40,14 +44,16 @@ def read_model(name: str, folder: Path) -> Geometry:
     return models.find(name)
 
 
-def resolve_device(loaded: Loaded) -> tuple[Device | None, str | None]:
-    """The accelerator's figures, or None and why not."""
+def resolve_device(loaded: Loaded, here: Here | None = None) -> tuple[Device | None, str | None]:
+    """The accelerator's figures, or None and why not. `here` tells those of this machine."""
     from auditor.catalog import accelerators
 
     name = loaded.profile.deployment.accelerator
     if name is None:
         return None, "no accelerator is declared (deployment.accelerator)"
     try:
+        if here is not None and accelerators.is_this_cpu(name):
+            return here(), None
         return accelerators.find(name), None
     except UsageError as error:
         return None, f"deployment.accelerator: {error}"

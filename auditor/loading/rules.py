@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 from urllib.parse import urlsplit
 
+from auditor.catalog.accelerators import is_this_cpu
 from auditor.engines.launch import Launch
 from auditor.loading.problems import Path, Problems, did_you_mean
 from auditor.loading.ranges import goal_out_of_range, out_of_range
@@ -278,6 +279,14 @@ def _devices(profile: Profile, launch: Launch | None) -> Found:
         yield path, f"{product} = {tp * pp * dp} devices, but count is {count}", also
 
 
+def _this_cpu(profile: Profile, _launch: Launch | None) -> Found:
+    """Only what runs here can be held against this machine."""
+    name = profile.deployment.accelerator
+    if name is not None and is_this_cpu(name) and not profile.endpoint.on_this_machine:
+        message = "is the machine that audits, and the endpoint is on another one; audit from there, or name a part"
+        yield ("deployment", "accelerator"), message, (("endpoint", "url"),)
+
+
 def _engine(profile: Profile, launch: Launch | None) -> Found:
     engine = profile.endpoint.engine
     if launch is not None and engine not in ("auto", "generic", launch.engine) and launch.engine != "generic":
@@ -322,6 +331,7 @@ RULES: tuple[Rule, ...] = (
     _key,
     _request_extras,
     _devices,
+    _this_cpu,
     _engine,
     _flags,
     _waivers,

@@ -4,9 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from ipaddress import ip_address
 from typing import Literal
-from urllib.parse import urlsplit
 
 from auditor.measurement import Load, Measurement, Plan, Sample, Served
 from auditor.plan import stop_rule
@@ -14,7 +12,7 @@ from auditor.probe.load import LoadSource, LocalSource
 from auditor.probe.prompts import Prompts
 from auditor.probe.scrape import headers_for, scraper
 from auditor.probe.target import Target
-from auditor.profile import Budget, Profile
+from auditor.profile import Budget, Profile, is_loopback
 
 __all__ = ["INTERRUPTED", "Watcher", "is_loopback", "local_source", "run_plan", "target_of"]
 
@@ -103,12 +101,3 @@ def _force(served: Served) -> Literal["min_tokens", "ignore_eos"] | None:
     if served.min_tokens:
         return "min_tokens"
     return "ignore_eos" if served.ignore_eos else None
-
-
-def is_loopback(url: str) -> bool:
-    """Whether a URL names this machine."""
-    host = urlsplit(url).hostname or ""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")

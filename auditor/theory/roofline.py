@@ -100,7 +100,7 @@ def prefill_limit(
 
 
 def _limit(device: Device, settings: Settings, flops: float, weights: float, kv: float) -> Limit:
-    peak = fastest(device, settings)
+    device, peak = device.at(weights + kv), fastest(device, settings)
     compute_s = flops / peak if peak else 0.0
     weights_s, kv_s = weights / device.bandwidth, kv / device.bandwidth
     bound: Bound = "compute" if compute_s > weights_s + kv_s else ("kv" if kv_s > weights_s else "weights")
@@ -150,7 +150,8 @@ def predict_decode(  # noqa: PLR0917 (the six arguments of the law, in the order
     output token (continuous batching at steady state: the traffic's prompt / output ratio; 0 for decode alone). Where
     tokens are drafted, a step's time is shared by those that it is likely to yield.
     """
-    law = decode_law(geometry, settings, device)
+    limit = decode_limit(geometry, settings, device, batch, context)
+    device, law = device.at(limit.bytes), decode_law(geometry, settings, device)
     stages = settings.pipeline_parallel
     # A token passes all stages one after the other; a batch of at least as many sequences keeps all of them busy.
     busy = min(stages, max(1.0, batch))
@@ -173,9 +174,9 @@ def predict_decode(  # noqa: PLR0917 (the six arguments of the law, in the order
     found = yield_of(settings)  # each token of a step that yields several brings its own share of prompts
     weights, kv, crossing = (part / found.likely for part in (weights, kv, crossing))
     compute, overhead = compute / found.likely + read * alone, overhead / found.likely + crossing + waited
-    limit = decode_limit(geometry, settings, device, batch, context).seconds / (1 + settings.speculative_tokens)
     band = (_apart(law.low, found.likely / found.high), _apart(law.high, found.likely / found.low))
-    step = _prediction(limit, (weights, kv, compute, overhead), band, law.source)
+    least = limit.seconds / (1 + settings.speculative_tokens)
+    step = _prediction(least, (weights, kv, compute, overhead), band, law.source)
     return replace(step, links_s=crossing, prompts_s=read * alone + waited)
 
 
@@ -271,7 +272,8 @@ def predict_prefill(
     fixed part is that of engines with a few sequences decoding. Under load TTFT also waits for other prompts and cannot
     be predicted from outside; judge it by measurement.
     """
-    law = prefill_law(geometry, settings, device)
+    limit = prefill_limit(geometry, settings, device, prompt_tokens, prompts)
+    device, law = device.at(limit.bytes), prefill_law(geometry, settings, device)
     chunk = max(1.0, min(prompts * prompt_tokens, _step_tokens(settings)))
     chunks = max(1.0, prompts * prompt_tokens / chunk)
     weights = _weights(geometry, settings, device, (law.weights, law.experts), chunk)
@@ -280,10 +282,9 @@ def predict_prefill(
     scores = prompts * _scores(geometry, settings, device, law, prompt_tokens)
     stream = _together(weights, compute) - compute
     crossing = chunks * geometry.layer_count * _exchange(geometry, settings, device, chunk)
-    limit = prefill_limit(geometry, settings, device, prompt_tokens, prompts).seconds
     overhead = law.fixed + _per_layers(geometry, law) * (chunks if settings.engine == "llamacpp" else 1.0)
     parts = (stream, scores, compute, overhead + crossing)
-    return replace(_prediction(limit, parts, (law.low, law.high), law.source), links_s=crossing)
+    return replace(_prediction(limit.seconds, parts, (law.low, law.high), law.source), links_s=crossing)
 
 
 def _scores(geometry: Geometry, settings: Settings, device: Device, law: PrefillLaw, tokens: float) -> float:

@@ -1,0 +1,130 @@
+"""How fast this machine's memory and caches are read: every core compares and copies buffers of a size at once.
+
+One process a core, because caches answer faster than threads of one interpreter can ask. The parent says
+"SIZE SECONDS" on its standard input, hears "ready", says "go" and hears bytes/s; the process ends when its input does.
+
+Bytes are counted as STREAM does (McCalpin, 1995): those read and those written. They are divided by the core's own
+time, not by the wall's, so other programs on the machine cannot make it look slower than it is. It is a limit that
+nothing may beat, hence the best of several rounds.
+"""
+
+import ctypes
+import mmap
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from auditor.errors import ToolError
+
+__all__ = ["fastest", "main", "readers"]
+
+ROUNDS = 3
+SECONDS = 0.1  # of each way to move bytes, a round
+_PATIENCE = 3.0  # times as long by the wall, where other programs keep the core busy
+_PASS = 32 << 20  # bytes between two looks at the clock
+
+Reader = subprocess.Popen[str]
+
+
+@contextmanager
+def readers(cpus: Sequence[int]) -> Iterator[list[Reader]]:
+    """A process bound to each of the CPUs, for as long as the block lasts."""
+    root = str(Path(__file__).parents[2])
+    paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    started: list[Reader] = []
+    try:
+        for cpu in cpus:
+            command = [sys.executable, "-m", "auditor.probe.bandwidth", str(cpu)]
+            pipe = subprocess.PIPE
+            started.append(subprocess.Popen(command, env=environment, text=True, stdin=pipe, stdout=pipe))
+        yield started
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
+
+
+def fastest(started: Sequence[Reader], size: int, rounds: int = ROUNDS, seconds: float = SECONDS) -> float:
+    """Bytes/s of all processes together, each with a buffer of `size` bytes: the best of several rounds.
+
+    Raises ToolError where a process ended.
+    """
+    best = 0.0
+    for _ in range(rounds):
+        for process in started:
+            _say(process, f"{size} {seconds}")
+        for process in started:
+            _hear(process)
+        for process in started:
+            _say(process, "go")
+        best = max(best, sum(float(_hear(process)) for process in started))
+    return best
+
+
+def _say(process: Reader, text: str) -> None:
+    assert process.stdin is not None
+    with suppress(BrokenPipeError):  # the missing answer tells
+        process.stdin.write(f"{text}\n")
+        process.stdin.flush()
+
+
+def _hear(process: Reader) -> str:
+    assert process.stdout is not None
+    line = process.stdout.readline().strip()
+    if not line:
+        raise ToolError(f"memory could not be measured (exit code {process.wait()}); name a catalogue accelerator")
+    return line
+
+
+# ------------------------------------------------------------------------------------------------------ in the process
+
+
+def main() -> None:
+    """The process: answers until its input ends."""
+    with suppress(OSError, AttributeError):
+        os.sched_setaffinity(0, {int(sys.argv[1])})
+    memory = _filled(4096)
+    for line in sys.stdin:
+        size, seconds = line.split()
+        if len(memory) != int(size):
+            memory = _filled(int(size))
+        print("ready", flush=True)
+        sys.stdin.readline()
+        print(max(_rate(move, memory, float(seconds)) for move in _MOVES), flush=True)
+
+
+def _filled(size: int) -> mmap.mmap:
+    """A buffer that holds something: pages that were never written are all one page of zeros in a cache."""
+    memory = mmap.mmap(-1, size)
+    with suppress(OSError, AttributeError):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    ctypes.memset(ctypes.addressof(ctypes.c_char.from_buffer(memory)), 1, size)
+    return memory
+
+
+_compare = ctypes.CDLL(None).memcmp
+_compare.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+_MOVES: tuple[Callable[[int, int, int], object], ...] = (_compare, ctypes.memmove)
+
+
+def _rate(move: Callable[[int, int, int], object], memory: mmap.mmap, seconds: float) -> float:
+    """Bytes/s of this core's own time over about `seconds` of it, in which the buffer's equal halves are compared or
+    one is copied to the other.
+    """
+    half, first = len(memory) // 2, ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    times = max(1, _PASS // len(memory))
+    began, until, moved = time.thread_time(), time.monotonic() + _PATIENCE * seconds, 0
+    while moved == 0 or (time.thread_time() - began < seconds and time.monotonic() < until):
+        for _ in range(times):
+            move(first, first + half, half)
+        moved += times * 2 * half
+    return moved / (time.thread_time() - began)
+
+
+if __name__ == "__main__":
+    main()
