@@ -2,16 +2,17 @@
 
 import re
 
-from auditor.engines import formats
+from auditor.engines import formats, vllm_states
 from auditor.engines.places import Places
-from auditor.engines.replies import version
+from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Geometry
+from auditor.theory.kv.releases import release
 
 __all__ = ["formats_of", "of_a_rank", "pool", "states"]
 
 _FRACTIONS = {"vllm": "gpu_memory_utilization", "sglang": "mem_fraction_static"}
 _PACKED = "fp8_ds_mla"
-_BY_KERNEL, _NEWEST = (0, 18, 0), (99, 0, 0)
+_BY_KERNEL = (0, 18, 0)
 
 
 def formats_of(places: Places, geometry: Geometry | None, plain: str) -> None:
@@ -45,7 +46,7 @@ def _of_sparse_latents(word: str, places: Places) -> str:
     model_executor/layers/attention/mla_attention.py): FlashMLA packs 8-bit values with their scales, FlashInfer keeps
     them plain on Blackwell's data-centre GPUs and always packs on its others.
     """
-    major, new = (places.chosen.get("capability") or (9, 0))[0], (version(places.version) or _NEWEST) >= _BY_KERNEL
+    major, new = (places.chosen.get("capability") or (9, 0))[0], release(places.version) >= _BY_KERNEL
     if new and major == 12 and word == "auto":
         return _PACKED
     if not re.fullmatch(r"fp8(_e4m3)?", word):
@@ -70,18 +71,42 @@ def pool(places: Places) -> None:
     places.take("prefix_caching", *places.said("prefix_caching"), places.default("prefix_caching"))
 
 
-def states(places: Places, geometry: Geometry | None) -> None:
+def states(places: Places, geometry: Geometry | None, device: Device | None) -> None:
     """How states of recurrent layers are kept: mode, slots, and the bytes of their elements where a flag sets them."""
     if geometry is not None and not geometry.recurrent:
         return
-    places.found("mamba_cache_mode")
+    _mode(places)
     places.found("mamba_full_ratio")
     places.found("mamba_slots")
     window, matrix = (_element(places, name) for name in ("mamba_cache_dtype", "mamba_ssm_cache_dtype"))
     places.take("conv_bytes", window)
     silent = geometry is not None and all(layer.state_bytes is None for layer in geometry.recurrent)
     inherited = window if places.flavour.name == "vllm" and silent else (None, "")
-    places.take("state_bytes", matrix, inherited)
+    places.take("state_bytes", _on_cpu(places, geometry, device), matrix, inherited)
+
+
+def _mode(places: Places) -> None:
+    """The flag's mode, or what vLLM makes of it where release, model or caching do not let it be."""
+    asked, flag = places.launched("mamba_cache_mode")
+    kept, default = places.default("mamba_cache_mode")
+    if asked is not None and kept is not None and asked != kept:
+        title = default.removeprefix("default of ")
+        places.take("mamba_cache_mode", (kept, f"{flag} {asked}, which {title} turns into {kept} here"))
+    else:
+        places.found("mamba_cache_mode")
+
+
+def _on_cpu(places: Places, geometry: Geometry | None, device: Device | None) -> tuple[float | None, str]:
+    """The format that vLLM's CPU backend makes of any for matrices; a running one tells its own."""
+    name = "mamba_ssm_cache_dtype"
+    if places.flavour.name != "vllm" or geometry is None or places.chosen.get("vendor") != "cpu":
+        return None, ""
+    if not vllm_states.widens(release(places.version), geometry, device, places.first(name)):
+        return None, ""
+    word, source = places.told(name)
+    if (told := formats.element_bytes(word)) is not None:
+        return told, source
+    return 4.0, f"vLLM on a CPU, {'assumed to have' if vllm_states.assumes_units(device) else 'with'} AVX512-BF16"
 
 
 def _element(places: Places, name: str) -> tuple[float | None, str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from auditor.engines.flavour import Reply
 
-__all__ = ["Facts", "field", "info_labels", "models", "owned_by", "says_metric", "version"]
+__all__ = ["Facts", "field", "info_labels", "models", "owned_by", "says_metric"]
 
 
 class Facts:
@@ -77,9 +77,3 @@ def info_labels(replies: Mapping[str, Reply], metric: str) -> list[dict[str, str
         if "metrics" in path and reply.status == 200
         for match in series.finditer(reply.text)
     ]
-
-
-def version(text: str | None) -> tuple[int, int, int] | None:
-    """(major, minor, patch) of a version as engines write it ("0.32.0+cpu", "v0.18.2rc1"); None if it is no version."""
-    match = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?", text or "")
-    return (int(match[1]), int(match[2]), int(match[3] or 0)) if match else None

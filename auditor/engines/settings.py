@@ -30,6 +30,7 @@ _FOLLOWED = (
         "dp_attention",
         "enforce_eager",
         "kv_cache_dtype",
+        "mamba_cache_mode",
         "max_model_len",
         "max_num_batched_tokens",
     ),
@@ -75,7 +76,7 @@ def resolve(
     _limits(places, geometry)
     _scheduling(places)
     cache.pool(places)
-    cache.states(places, geometry)
+    cache.states(places, geometry, device)
     _graphs(places)
     _speculation(places, geometry)
     if engine == "llamacpp":

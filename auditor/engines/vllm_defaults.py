@@ -3,17 +3,17 @@
 from collections.abc import Mapping
 from typing import Any
 
+from auditor.engines import vllm_states
 from auditor.engines.flavour import NOTHING
 from auditor.engines.formats import kv_bytes
 from auditor.engines.generations import compute_capability
-from auditor.engines.replies import version
 from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Geometry
+from auditor.theory.kv.releases import release
 
 __all__ = ["defaults"]
 
 _GIB = 2**30
-_NEWEST = (99, 0, 0)
 _BLOCK = 16  # CacheConfig.DEFAULT_BLOCK_SIZE
 _CPU_BLOCK = 128
 _BACKENDS_ASK = (0, 18, 0)  # from here on the attention backend says which block it wants
@@ -22,13 +22,13 @@ _MLA_BLOCKS = {"FLASHMLA": 64, "CUTLASS_MLA": 128, "FLASHINFER_MLA": 32, "TRITON
 
 
 def defaults(
-    release: str | None, device: Device | None, geometry: Geometry | None = None, said: Mapping[str, Any] = NOTHING
+    version: str | None, device: Device | None, geometry: Geometry | None = None, said: Mapping[str, Any] = NOTHING
 ) -> dict[str, Any]:
     """Every default of `vllm serve` that arithmetic takes.
 
     gpu_memory_utilization: vllm/config/cache.py, 0.9 up to 0.19, 0.92 from 0.20.
     """
-    number = version(release) or _NEWEST
+    number = release(version)
     tokens, sequences = _batch_limits(number, device, said)
     return {
         "memory_fraction": 0.92 if number >= (0, 20, 0) else 0.9,
@@ -38,7 +38,7 @@ def defaults(
         "enforce_eager": False,
         "captured_batch": 512,
         "captured_batch_wide": 512,
-        **_mamba_cache(number, geometry, said),
+        **_states(number, geometry, said),
         **_manager(number, geometry),
         **_steps(said),
     }
@@ -120,21 +120,11 @@ def _latent_block(number: tuple[int, int, int], device: Device | None, *, sparse
     return {9: 64 if eight_bit else _BLOCK, 10: 32}.get(major, _BLOCK)
 
 
-def _mamba_cache(number: tuple[int, int, int], geometry: Geometry | None, said: Mapping[str, Any]) -> dict[str, str]:
-    """How states of recurrent layers are kept for prefix caching: "none" where that is off.
-
-    MambaModelConfig in vllm/model_executor/models/config.py. Hybrids cache prefixes by default from 0.27 on, and keep
-    the state of a step's last token ("align"); before, Mamba's own layers kept all of them ("all") where it was asked
-    for (pull request 50991).
-    """
+def _states(number: tuple[int, int, int], geometry: Geometry | None, said: Mapping[str, Any]) -> dict[str, Any]:
     if geometry is None or not geometry.recurrent:
         return {}
-    new = number >= (0, 27, 0)
-    caching = said.get("prefix_caching")
-    if not (new if caching is None else caching):
-        return {"mamba_cache_mode": "none"}
-    every = not new and all(layer.kind in ("mamba1", "mamba2") for layer in geometry.recurrent)
-    return {"mamba_cache_mode": "all" if every else "align"}
+    kept = vllm_states.mode(number, geometry, said.get("prefix_caching"), said.get("mamba_cache_mode"))
+    return {"mamba_cache_mode": kept, "prefix_caching": kept != "none"}
 
 
 def _manager(number: tuple[int, int, int], geometry: Geometry | None) -> dict[str, bool]:

@@ -26,7 +26,10 @@ DELTA = replace(
     layers=(Layers(kind="full", count=10, kv_heads=2, qk_head_dim=256, v_head_dim=256),),
     recurrent=(Recurrent(kind="linear", count=30, heads=32, head_dim=128, state_size=128, groups=16, conv_kernel=4),),
 )
-MAMBA = replace(DELTA, recurrent=(replace(DELTA.recurrent[0], kind="mamba2", state_bytes=4.0),))
+MAMBA = replace(
+    DELTA, architecture="NemotronHForCausalLM", recurrent=(replace(DELTA.recurrent[0], kind="mamba2", state_bytes=4.0),)
+)
+PURE = replace(MAMBA, architecture="Mamba2ForCausalLM", layers=())
 
 
 def defaults(engine: str, release: str | None, device: str | None, geometry: Geometry | None = None, **said: object):
@@ -86,17 +89,48 @@ def test_vllms_batch_limits_bound_each_other(device, release, said, tokens, sequ
 @pytest.mark.parametrize(
     ("release", "geometry", "caching", "mode"),
     [
+        # pull request 50991, first in 0.28.0: on by default; before it was "opt-in for now" (arg_utils.py of 0.27.1)
         ("0.32.0", DELTA, None, "align"),
+        ("0.28.0", MAMBA, None, "align"),
+        ("0.27.1", MAMBA, None, "none"),
         ("0.26.0", DELTA, None, "none"),
-        ("0.19.0", DELTA, True, "align"),
-        ("0.19.0", MAMBA, True, "all"),
-        ("0.32.0", MAMBA, True, "align"),
         ("0.32.0", DELTA, False, "none"),
+        ("0.32.0", PURE, None, "none"),  # without attention it stays off
+        ("0.28.0", MAMBA, True, "align"),
+        ("0.27.1", MAMBA, True, "all"),  # where the model's class says that its layers can
+        ("0.27.1", DELTA, True, "align"),
+        ("0.27.1", replace(MAMBA, architecture="Plamo2ForCausalLM"), True, "align"),
+        ("0.15.0", PURE, True, "all"),
+        ("0.14.1", MAMBA, True, "all"),
+        ("0.14.1", DELTA, True, "none"),  # switched off again: no "align" yet
+        ("0.11.0", MAMBA, True, "none"),
     ],
 )
 def test_vllm_keeps_states_for_prefixes_by_version(release, geometry, caching, mode):
-    assert defaults("vllm", release, "h200-sxm", geometry, prefix_caching=caching)["mamba_cache_mode"] == mode
-    assert "mamba_cache_mode" not in defaults("vllm", release, "h200-sxm", LLAMA)
+    found = defaults("vllm", release, "h200-sxm", geometry, prefix_caching=caching)
+    assert (found["mamba_cache_mode"], found["prefix_caching"]) == (mode, mode != "none")
+
+
+@pytest.mark.parametrize(
+    ("release", "geometry", "caching", "asked", "mode"),
+    [
+        ("0.31.0", MAMBA, None, "all", "all"),
+        ("0.31.0", DELTA, None, "all", "align"),
+        ("0.32.0", MAMBA, None, "all", "align"),  # this release knows no other
+        ("0.31.0", MAMBA, False, "all", "none"),
+        ("0.27.1", MAMBA, None, "all", "none"),
+        ("0.27.1", MAMBA, True, "align", "align"),
+    ],
+)
+def test_vllm_turns_a_mode_that_it_cannot_keep_into_another(release, geometry, caching, asked, mode):
+    found = defaults("vllm", release, "h200-sxm", geometry, prefix_caching=caching, mamba_cache_mode=asked)
+    assert found["mamba_cache_mode"] == mode
+
+
+def test_no_mode_for_models_without_states():
+    found = defaults("vllm", "0.32.0", "h200-sxm", LLAMA)
+    assert "mamba_cache_mode" not in found
+    assert "prefix_caching" not in found
 
 
 def test_vllm_keeps_chunked_layers_in_full():

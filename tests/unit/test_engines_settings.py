@@ -209,14 +209,66 @@ def launched(line: str, geometry: Geometry = LLAMA, where: Device | None = H100,
 
 def test_the_formats_of_recurrent_states_in_vllm():
     """The window's format is the matrix's too, where neither the model nor a flag says another."""
-    settings, sources = launched("vllm serve m --mamba-ssm-cache-dtype float32 --mamba-cache-mode all", DELTA)
-    assert (settings.state_bytes, settings.conv_bytes, settings.mamba_cache_mode) == (4.0, None, "all")
+    settings, sources = launched("vllm serve m --mamba-ssm-cache-dtype float32", DELTA)
+    assert (settings.state_bytes, settings.conv_bytes) == (4.0, None)
     assert sources["state_bytes"] == "launch --mamba-ssm-cache-dtype"
     both = launched("vllm serve m --mamba-cache-dtype float32", DELTA)[0]
     assert (both.state_bytes, both.conv_bytes) == (4.0, 4.0)
     told = replace(DELTA, recurrent=(replace(DELTA.recurrent[0], state_bytes=2.0),))
     assert launched("vllm serve m --mamba-cache-dtype float32", told)[0].state_bytes is None
     assert launched("vllm serve m --mamba-cache-mode all", LLAMA)[0].mamba_cache_mode is None
+
+
+def test_a_mode_of_states_that_the_release_cannot_keep():
+    line = "vllm serve m --mamba-cache-mode all"
+    settings, sources = launched(line, DELTA, engine_version="0.31.0")
+    assert settings.mamba_cache_mode == "align"
+    assert sources["mamba_cache_mode"] == "launch --mamba-cache-mode all, which vLLM 0.31.0 turns into align here"
+    falcon = replace(DELTA, architecture="FalconH1ForCausalLM", recurrent=(replace(DELTA.recurrent[0], kind="mamba2"),))
+    settings, sources = launched(line, falcon, engine_version="0.31.0")
+    assert (settings.mamba_cache_mode, sources["mamba_cache_mode"]) == ("all", "launch --mamba-cache-mode")
+
+
+FP32, FP16 = {"fp32": 1e12}, {"fp32": 1e12, "bf16": 1e12}
+BF16, AMX = {"fp32": 1e12, "bf16": 2e12}, {"fp32": 1e12, "bf16": 16e12}
+
+
+def cpu(flops: dict[str, float], vendor: str = "intel") -> Device:
+    return replace(device(64, "this-cpu", "cpu", vendor=vendor), flops=flops)
+
+
+@pytest.mark.parametrize(
+    ("release", "where", "kind", "flag", "size"),
+    [
+        # check_and_update_config in vllm/platforms/cpu.py
+        ("0.32.0", cpu(BF16), "mamba2", "", 4.0),
+        ("0.32.0", cpu(BF16), "mamba2", "bfloat16", 4.0),
+        ("0.32.0", cpu(BF16), "linear", "", 4.0),
+        ("0.32.0", cpu(BF16), "linear", "bfloat16", 2.0),  # gated delta nets may ask for 16 bits
+        ("0.32.0", cpu(FP16), "mamba2", "", None),
+        ("0.32.0", cpu(BF16, "arm"), "mamba2", "", None),
+        ("0.28.0", cpu(AMX), "linear", "bfloat16", 4.0),  # up to 0.28 AMX alone, and it always
+        ("0.28.0", cpu(BF16), "mamba2", "", None),
+        ("0.25.1", cpu(AMX), "mamba2", "", None),
+        ("0.32.0", H100, "mamba2", "", None),
+    ],
+)
+def test_vllms_cpu_backend_keeps_matrices_in_fp32(release, where, kind, flag, size):
+    geometry = replace(DELTA, recurrent=(replace(DELTA.recurrent[0], kind=kind),))
+    line = "vllm serve m" + (f" --mamba-ssm-cache-dtype {flag}" if flag else "")
+    settings, _ = launched(line, geometry, where, engine_version=release)
+    assert settings.state_bytes == size
+
+
+def test_a_cpu_of_which_nothing_is_known_is_taken_to_have_avx512_bf16():
+    served = Served(engine="vllm", api="chat", engine_version="0.32.0+cpu")
+    settings, sources = resolve(profile(), None, served, DELTA, None)
+    assert settings.state_bytes == 4.0
+    assert sources["state_bytes"] == "vLLM on a CPU, assumed to have AVX512-BF16"
+    told = replace(served, mamba_ssm_cache_dtype="bfloat16", sources={"mamba_ssm_cache_dtype": "/metrics"})
+    assert resolve(profile(), None, told, DELTA, None)[1]["state_bytes"] == "served /metrics"
+    convolutions = replace(DELTA, recurrent=(replace(DELTA.recurrent[0], kind="short_conv", state_size=0),))
+    assert resolve(profile(), None, served, convolutions, None)[0].state_bytes is None
 
 
 def test_states_as_the_server_tells_them():
