@@ -134,6 +134,7 @@ def test_grouped_heads_that_are_all_heads_are_mha(
     grouped = Layers(kind="full", count=count, kv_heads=heads, qk_head_dim=width, v_head_dim=width)
     model = replace(MODELS[0], layers=(grouped,), attention_heads=heads)
     single = replace(setup, tensor_parallel=1, data_parallel=1, pipeline_parallel=1, devices=1)
+    single = replace(single, speculative_tokens=0)  # a draft keeps layers of its own, which are none of the model's
     pool = kv_pool(model, single, size)
     # the textbook's 2 x heads x head size x bytes a layer
     assert pool.bytes_per_token == 2 * heads * width * single.kv_bytes * count
