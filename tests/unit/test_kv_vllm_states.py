@@ -62,8 +62,30 @@ def test_latent_layers_beside_states_take_wider_steps():
         kind="linear", count=3, heads=16, head_dim=128, state_size=128, groups=16, conv_kernel=4, state_bytes=4.0
     )
     kimi = model(latent(1), kda)
-    steps = {v: layout(kimi, on(v)).block for v in ("0.19.1", "0.20.2", "0.29.0")}
-    assert steps == {"0.19.1": 960, "0.20.2": 944, "0.29.0": 1024}
+    steps = {v: layout(kimi, on(v)).block for v in ("0.19.1", "0.20.2", "0.26.0", "0.27.0", "0.29.0")}
+    assert steps == {"0.19.1": 960, "0.20.2": 944, "0.26.0": 944, "0.27.0": 1024, "0.29.0": 1024}
+
+
+@pytest.mark.parametrize(
+    ("version", "capability", "block"),
+    [
+        ("0.11.0", (10, 0), 784),
+        ("0.11.1", (10, 0), 800),
+        ("0.17.1", (10, 3), 800),
+        ("0.17.1", (9, 0), 784),
+        ("0.17.1", (12, 0), 784),
+        ("0.18.0", (10, 0), 784),
+    ],
+)
+def test_blackwells_kernel_reads_heads_of_256_in_steps_of_32(version, capability, block):
+    """3,207,168 bytes of a state are 783 tokens (flashinfer-ai/flashinfer issue 1993)."""
+    assert layout(QWEN35_27B, on(version, capability=capability)).block == block
+
+
+def test_blackwell_reads_smaller_heads_in_steps_of_16():
+    """2,134,016 bytes of a state are 4,168 tokens of 512 bytes."""
+    settings = on("0.17.1", kv_bytes=1.0, capability=(10, 0))
+    assert layout(NEMOTRON_3_NANO, settings).block == 4176
 
 
 def test_states_of_every_block_align_to_the_scans_chunk():

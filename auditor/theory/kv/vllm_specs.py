@@ -1,6 +1,7 @@
 """What vLLM keeps for each layer: a page of so many tokens and bytes (vllm/v1/kv_cache_interface.py)."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from auditor.theory.kv.cells import kv_heads, layer_bytes
@@ -24,7 +25,8 @@ _WHOLE = Layers(kind="full", count=1, kv_heads=1, qk_head_dim=256, v_head_dim=25
 _STATES_IN_BLOCKS = (0, 10)  # recurrent state lives in pages as keys and values do
 _OWN_VALUE_SIZE = (0, 20)  # values may be narrower than keys; before, models padded them
 _KERNEL_ASKS = (0, 20)  # a hybrid's block is a multiple of the kernel's instead of a fixed one
-_WIDE_MLA_BLOCK = (0, 29)  # ... of 128 with MLA
+_WIDE_MLA_BLOCK = (0, 27)  # ... of 128 with MLA
+_BLACKWELL_STEP = ((0, 11, 1), (0, 18))  # FlashInfer on Blackwell read heads of 256 in 32 tokens
 _SLIDING_SMALLEST = ((0, 26), (0, 30))  # sliding layers start from the kernel's smallest block
 _ONE_STATE_MODE = (0, 32)  # "all" is gone
 _LATENTS = (0, 7, 1)  # before, MLA's keys and values were stored for every head, padded to FlashAttention's 256
@@ -141,8 +143,8 @@ def _block(model: Model, settings: Settings, version: tuple[int, ...]) -> int:
     """Tokens of an attention block: as set, in hybrids so many more that its page holds one recurrent state.
 
     HybridAttentionMambaModelConfig in vllm/model_executor/models/config.py, since 0.20 _align_hybrid_block_size in
-    vllm/platforms/interface.py: multiples of the kernel's block (16; 64 or 128 with MLA), or of the scan's chunk where
-    every block's state is kept ("all").
+    vllm/platforms/interface.py: multiples of the kernel's block (16, on Blackwell 32 with heads of 256; 64 or 128 with
+    MLA), or of the scan's chunk where every block's state is kept ("all").
     """
     latent = any(group.kind == "mla" for group in model.layers)
     block = settings.block_size or (_MLA_BLOCK if latent else _BLOCK)
@@ -151,16 +153,23 @@ def _block(model: Model, settings: Settings, version: tuple[int, ...]) -> int:
     full = [group for group in model.layers if group.kind in FULL] or model.layers
     primary = max(token_bytes(group, model, settings) for group in full)
     state = max(round(state_bytes(layer, settings)) for layer in model.recurrent)
-    step = _alignment(block, version, latent)
+    step = _alignment(block, version, latent, _reads_32(full, settings, version))
     if settings.mamba_cache_mode == "all" and version < _ONE_STATE_MODE:
         step = math.lcm(_chunk(model), step)
     return max(block, step * math.ceil(state / (step * primary))) if state else block
 
 
-def _alignment(block: int, version: tuple[int, ...], latent: bool) -> int:
+def _alignment(block: int, version: tuple[int, ...], latent: bool, twice: bool) -> int:
     if version < _KERNEL_ASKS:
-        return _MLA_BLOCK if latent else _BLOCK
+        return _MLA_BLOCK if latent else _BLOCK * (1 + twice)
     return max(_BLOCK, block, 128 if latent and version >= _WIDE_MLA_BLOCK else 0)
+
+
+def _reads_32(full: Sequence[Layers], settings: Settings, version: tuple[int, ...]) -> bool:
+    """Whether FlashInfer, the default on Blackwell's data-centre GPUs, needs the wider step."""
+    blackwell = settings.capability is not None and settings.capability[0] == 10
+    since, until = _BLACKWELL_STEP
+    return blackwell and since <= version < until and any(group.qk_head_dim == 256 for group in full)
 
 
 def _chunk(model: Model) -> int:
