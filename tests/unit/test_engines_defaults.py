@@ -161,20 +161,24 @@ def test_sglangs_page_follows_the_attention_kernel(device, geometry, said, page)
 
 
 @pytest.mark.parametrize(
-    ("geometry", "said", "fraction"),
+    ("device", "release", "chunk", "captured", "wide"),
     [
-        # H100, 81,100.8 MiB: 512 + 1.5 x 8192 + 8 / 8 GiB + 2 x 512 + 8 x 58 graphs = 15,312 are kept free.
-        (LLAMA, {"tensor_parallel": 8}, 0.811),
-        # MLA keeps 1,536 for prefill graphs: 512 + 12,288 + 1,024 + 1,024 + 1,536 = 16,384.
-        (LATENT, {"tensor_parallel": 8}, 0.798),
-        # DP attention pads 512 batches on 8 ranks by 4.5: 18,432 more, 34,816 in all.
-        (LATENT, {"tensor_parallel": 8, "data_parallel": 8, "dp_attention": True}, 0.571),
-        # Without graphs 512 + 12,288 + 1,024 = 13,824.
-        (LLAMA, {"tensor_parallel": 8, "enforce_eager": True}, 0.83),
+        ("l4", "0.5.5", 2048, 24, 80),
+        ("l4", "0.5.23", 4096, 48, 160),
+        ("l40s", "0.5.23", 4096, 32, 160),
+        ("h100-sxm", "0.5.23", 8192, 256, 512),
+        ("b200-sxm", "0.5.23", 16384, 512, 512),
     ],
 )
-def test_sglangs_memory_share_follows_parallelism_and_model(geometry, said, fraction):
-    assert defaults("sglang", "0.5.23", "h100-sxm", geometry, **said)["memory_fraction"] == fraction
+def test_sglangs_steps_follow_memory_and_release(device, release, chunk, captured, wide):
+    """Comments of handle_gpu_memory_settings in srt/arg_groups/memory_hook.py (0.5.23), server_args.py (0.5.5)."""
+    found = defaults("sglang", release, device, LLAMA)
+    assert (found["max_num_batched_tokens"], found["captured_batch"], found["captured_batch_wide"]) == (
+        chunk,
+        captured,
+        wide,
+    )
+    assert "memory_fraction" not in found  # it follows from all the others: theory.overhead.sglang
 
 
 def test_sglang_runs_48_requests_with_drafts():

@@ -15,6 +15,7 @@ from auditor.profile import Deployment, Endpoint, Profile
 from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Geometry, Indexer, Layers, Recurrent
 from auditor.theory.kv.pool import kv_pool
+from auditor.theory.overhead.sglang import automatic_fraction
 
 LLAMA = models.find("meta-llama/Llama-3.1-8B-Instruct")
 LATENT = Geometry(
@@ -124,8 +125,10 @@ def test_vllm_batch_limits_by_device(where, version, tokens, seqs, block):
     ],
 )
 def test_sglang_memory_fraction_rule(gib, fraction, chunk):
-    settings, _ = resolve(profile(engine="sglang"), None, None, LLAMA, device(gib))
-    assert settings.memory_fraction == fraction
+    settings, sources = resolve(profile(engine="sglang"), None, None, LLAMA, device(gib))
+    assert settings.memory_fraction is None
+    assert "memory_fraction" not in sources
+    assert automatic_fraction(LLAMA, settings, gib * 2**30) == fraction
     assert settings.max_num_batched_tokens == chunk
     assert settings.block_size == 1
 

@@ -101,6 +101,10 @@ def test_sglang_subtracts_what_must_stay_free():
         # no graphs of batches on a prefill instance; on a decode instance 2,048 tokens and no prompts: 10 GiB
         ("0.5.23", 79.2, {"disaggregated": "prefill"}, 0.835),
         ("0.5.23", 79.2, {"disaggregated": "decode"}, 0.874),
+        # 8 tokens for each of the 1,500 requests that a flag lets run, 512 + 1.5 x 12,000 + 128 + 2 x 256 = 19,152; of
+        # the 256 of the largest graph where none does
+        ("0.5.23", 79.2, {"disaggregated": "decode", "max_num_seqs": 1500, "speculative_tokens": 8}, 0.764),
+        ("0.5.23", 79.2, {"disaggregated": "decode", "max_num_seqs": 2048, "speculative_tokens": 8}, 0.874),
         ("0.5.23", 79.2, {"enforce_eager": True}, 0.841),
     ],
 )
@@ -121,9 +125,23 @@ def test_sglang_leaves_more_for_images_and_says_what_it_assumes():
 
 
 def test_mla_reserves_more_for_graphs_of_prompts():
-    """512 + 1.5 x 8192 + 128 x 8 + 2 x 512 + 1,536 = 16,384 MiB of 81,100.8."""
+    """512 + 1.5 x 8192 + 128 x 8 + 2 x 512 + 1,536 = 16,384 MiB of 81,100.8; with DP attention 4.5 x 512 x 8 more."""
     facts = settings("sglang", tensor_parallel=8, devices=8)
     assert automatic_fraction(model("deepseek-r1"), facts, 79.2 * GIB) == pytest.approx(0.798)
+    ranks = replace(facts, data_parallel=8)
+    assert automatic_fraction(model("deepseek-r1"), ranks, 79.2 * GIB) == pytest.approx(0.571)
+
+
+def test_sglang_keeps_room_for_images_since_0_5_18():
+    """SGLANG_VLM_CACHE_SIZE_MB, 100 MiB by default (sgl-project/sglang pull request 34141)."""
+    facts = settings("sglang", memory_fraction=0.8)
+    for images, kept in ((True, 100 * 2**20), (False, 0)):
+        geometry = model("llama-3.1-8b", vision=images)
+        before, since = (
+            memory(geometry, replace(facts, engine_version=version), device()) for version in ("0.5.17", "0.5.18")
+        )
+        assert before.pool - since.pool == pytest.approx(kept)
+        assert any("images" in note for note in since.notes) == images
 
 
 # ----------------------------------------------------------------------------------------------------------- llama.cpp

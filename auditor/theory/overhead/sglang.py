@@ -4,12 +4,14 @@ from auditor.theory.device import Device
 from auditor.theory.kv.cells import attention_parallel
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.kv.releases import release
-from auditor.theory.overhead.share import Band, Share, gib
+from auditor.theory.kv.sglang_state import asked_requests
+from auditor.theory.overhead.share import NOTHING, Band, Share, gib
 from auditor.theory.settings import Settings
 
-__all__ = ["automatic_fraction", "share"]
+__all__ = ["automatic_fraction", "share", "step_limits"]
 
 _MIB = float(1 << 20)
+_IMAGES_RESERVED = (0, 5, 18)
 _Version = tuple[int, int, int]
 
 
@@ -26,17 +28,29 @@ def share(geometry: Geometry, settings: Settings, device: Device, usable: float)
     fraction = settings.memory_fraction
     if fraction is None:
         fraction = automatic_fraction(geometry, settings, usable)
-        notes += (
-            f"mem_fraction_static is not known: {fraction:g} by SGLang's own rule for this memory and these flags",
-        )
+        notes += (f"mem_fraction_static is not set: {fraction:g} by SGLang's own rule for this memory and these flags",)
         if settings.engine_version is None:
             notes += ("the engine's version is not known: its newest rule is assumed",)
     if device.vendor not in {"nvidia", "amd"}:
         taken += gib(0.0, 0.0, 1.0)
         notes += (f"what SGLang leaves free on {device.vendor} devices is not known: NVIDIA's figures are assumed",)
     free = (1 - fraction) * (usable - taken.likely)
+    images = _for_images(geometry, settings)
+    if images.likely:
+        notes += ("embeddings of images have 100 MiB, features that are handed over on the GPU would take 1 GiB more",)
     # activations and graphs live in what is not static, and may fill it
-    return Share(budget=usable - free, other=taken.softened(fraction), beyond=Band(0.0, free / 2, free), notes=notes)
+    other = taken.softened(fraction) + images
+    return Share(budget=usable - free, other=other, beyond=Band(0.0, free / 2, free), notes=notes)
+
+
+def _for_images(geometry: Geometry, settings: Settings) -> Band:
+    """Kept out of the pool for multimodal models: the cache of embeddings (SGLANG_VLM_CACHE_SIZE_MB) and, with
+    --mm-feature-transport cuda_ipc, pools of features (SGLANG_MM_FEATURE_CACHE_MB). mm_runtime_reservation_gb in
+    srt/mem_cache/kv_cache_configurator.py.
+    """
+    if not geometry.vision or release(settings.engine_version) < _IMAGES_RESERVED:
+        return NOTHING
+    return Band(0.0, 100 * _MIB, 1124 * _MIB)
 
 
 def automatic_fraction(geometry: Geometry, settings: Settings, usable: float) -> float:
@@ -90,10 +104,10 @@ def _by_step(version: _Version, geometry: Geometry, settings: Settings, memory: 
     since then graphs of prompts take 8 each, or 1.5 GiB with MLA.
     """
     newest = version >= (0, 5, 10)
-    chunk, batch = _step(version, settings, memory)
+    chunk, batch = _step(settings, memory)
     decodes, prompts = settings.disaggregated != "prefill", settings.disaggregated != "decode"
     if not prompts and newest:
-        chunk = (settings.max_num_seqs or batch or 1) * max(1, settings.speculative_tokens)
+        chunk = (asked_requests(settings) or batch) * max(1, settings.speculative_tokens)
     kept = 512 + 1.5 * max(chunk, 2048) + 128.0 * settings.tensor_parallel * settings.pipeline_parallel
     graphs = 0 if settings.enforce_eager or not decodes else batch
     kept += 2 * graphs
@@ -107,18 +121,27 @@ def _by_step(version: _Version, geometry: Geometry, settings: Settings, memory: 
     return kept + (2 * 1024 if settings.speculative_tokens and not newest else 0)
 
 
-def _step(version: _Version, settings: Settings, memory: float) -> tuple[int, int]:
-    """Tokens of the largest prefill and the largest captured batch that this memory is given."""
-    newest = version >= (0, 5, 10)
+def _step(settings: Settings, memory: float) -> tuple[int, int]:
+    """Tokens of the largest prefill and the largest captured batch, as set or as the release has them."""
+    chunk, batch = step_limits(settings.engine_version, memory * _MIB, settings.tensor_parallel)
+    return settings.max_num_batched_tokens or chunk, settings.captured_batch or batch
+
+
+def step_limits(version: str | None, usable: float, tensor_parallel: int) -> tuple[int, int]:
+    """Tokens of the largest prefill and the largest batch captured as a graph, of a device with `usable` bytes where no
+    flag says so: handle_gpu_memory_settings in srt/server_args.py (from 0.5.3) and srt/arg_groups/memory_hook.py
+    (0.5.23). Releases before are taken alike.
+    """
+    newest = release(version) >= (0, 5, 10)
     steps = (
         (20, 2048, 8, 8),
         (35, 4096 if newest else 2048, 48 if newest else 24, 160 if newest else 80),
         (60, 4096, 32, 160),
         (160, 8192, 256, 512),
     )
-    chunk, few, many = next((step[1:] for step in steps if memory < step[0] * 1024), (16384, 512, 512))
-    batch = settings.captured_batch or (few if settings.tensor_parallel < 4 else many)
-    return settings.max_num_batched_tokens or chunk, batch
+    gibibytes = usable / _MIB / 1024
+    chunk, few, many = next((step[1:] for step in steps if gibibytes < step[0]), (16384, 512, 512))
+    return chunk, few if tensor_parallel < 4 else many
 
 
 def _prompt_graphs(largest: int) -> int:
