@@ -72,17 +72,13 @@ def further(
     """
     found = [*_more_memory(settings), *_batch(settings, target), *_off(settings)]
     if settings.weight_bits > 6 and settings.engine != "llamacpp":
-        awq = replace(settings, weight_bits=_AWQ_BITS, quantization="awq", compute_dtype=_plain(settings))
+        awq = replace(settings, weight_bits=_AWQ_BITS, quantization="awq", compute_dtype=settings.plain_dtype)
         found.append(Alternative("quantization", "awq", awq))
     if settings.engine == "llamacpp" and target is not None and longest >= 1:
         found += _slots(settings, target, longest)
     if larger is not None:
         found.append(Alternative("accelerator", larger[0].key, larger[1], larger[0]))
     return tuple(found)
-
-
-def _plain(settings: Settings) -> str:
-    return settings.compute_dtype if settings.compute_dtype in {"bf16", "fp16", "fp32"} else "bf16"
 
 
 def _more_memory(settings: Settings) -> Iterator[Alternative]:

@@ -25,8 +25,8 @@ class Settings:
     `conv_bytes` of one element of the convolution window (None: the compute dtype's). `weight_bytes` are the weights of
     one device where they are known from elsewhere (a log line); None: they are computed from the model.
     `vendor` of the device ("nvidia", "amd", ...) and CUDA's `capability` of it decide how kernels lay weights out.
-    `steps_in_flight` batches are scheduled before the first has ended (vLLM: 2 with async scheduling, more with pipeline
-    stages; None: as its release does on GPUs).
+    `steps_in_flight` batches are scheduled before the first has ended (vLLM: 2 with async scheduling, more with
+    pipeline stages; None: as its release does on GPUs).
     `prefix_caching` keeps finished requests' tokens for reuse (SGLang's radix cache, which then holds several states
     for each running request). `key_bytes` and `value_bytes` are those of one element where two flags tell them apart
     (llama.cpp -ctk, -ctv; None: `kv_bytes`). `latent_cache` False keeps MLA's keys and values of every head
@@ -82,6 +82,18 @@ class Settings:
     window_pools: bool = False
     disaggregated: str | None = None
     fused_attention: bool = True
+
+    @property
+    def plain_dtype(self) -> str:
+        """The format of activations and of weights that are not quantised: the compute dtype, 16 bit where products run
+        in a narrower one.
+        """
+        return self.compute_dtype if self.compute_dtype in {"bf16", "fp16", "fp32"} else "bf16"
+
+    @property
+    def plain_bytes(self) -> float:
+        """Bytes of one value in `plain_dtype`."""
+        return 4.0 if self.plain_dtype == "fp32" else 2.0
 
     @property
     def pins_pool(self) -> bool:

@@ -147,7 +147,7 @@ def _left_by_recipes(geometry: Geometry, method: str) -> tuple[str, ...]:
 
 def _value_bytes(words: Mapping[str, str | None], settings: Settings) -> dict[str, float]:
     """Bytes of one value of each part; "plain" and "single" are those of the model's dtype and of fp32."""
-    plain = 4.0 if settings.compute_dtype == "fp32" else 2.0
+    plain = settings.plain_bytes
     other = settings.weight_bits / 8
     found = {part: plain if word is None else (bits_of(word) or 8 * other) / 8 for part, word in words.items()}
     return found | {"plain": plain, "single": 4.0}

@@ -6,8 +6,6 @@ from auditor.theory.settings import Settings
 
 __all__ = ["all_state_bytes", "conv_bytes", "matrix_bytes", "state_bytes"]
 
-_ELEMENT = {"fp32": 4.0}
-
 
 def conv_bytes(layer: Recurrent, settings: Settings) -> float:
     """Bytes of one layer's convolution window for one sequence, on one device.
@@ -21,12 +19,12 @@ def conv_bytes(layer: Recurrent, settings: Settings) -> float:
     parallel = attention_parallel(settings)
     channels = layer.heads * layer.head_dim + 2 * _groups(layer, parallel) * layer.state_size
     drafted = 0 if layer.kind == "mamba1" else settings.speculative_tokens
-    return channels / parallel * (layer.conv_kernel - 1 + drafted) * (settings.conv_bytes or _plain(settings))
+    return channels / parallel * (layer.conv_kernel - 1 + drafted) * (settings.conv_bytes or settings.plain_bytes)
 
 
 def matrix_bytes(layer: Recurrent, settings: Settings) -> float:
     """Bytes of one layer's state matrix for one sequence, on one device: heads / TP x head_dim x state_size."""
-    element = settings.state_bytes or layer.state_bytes or _plain(settings)
+    element = settings.state_bytes or layer.state_bytes or settings.plain_bytes
     return layer.heads / attention_parallel(settings) * layer.head_dim * layer.state_size * element
 
 
@@ -44,7 +42,3 @@ def all_state_bytes(geometry: Geometry, settings: Settings) -> float:
 def _groups(layer: Recurrent, parallel: int) -> int:
     """Mamba-2 groups; where TP does not divide them each device has one of its own (extra_groups_for_head_shards)."""
     return layer.groups if layer.kind != "mamba2" or layer.groups % parallel == 0 else parallel
-
-
-def _plain(settings: Settings) -> float:
-    return _ELEMENT.get(settings.compute_dtype, 2.0)

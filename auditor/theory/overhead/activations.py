@@ -8,20 +8,15 @@ from auditor.theory.kv.cells import attention_parallel
 from auditor.theory.kv.geometry import Geometry, Layers
 from auditor.theory.settings import Settings
 
-__all__ = ["element", "expert_workspace", "forward", "hidden"]
+__all__ = ["expert_workspace", "forward", "hidden"]
 
 # Without figures of the model: Llama's ratio (14336 / 4096), which most dense models keep within a factor of 1.5.
 _USUAL_RATIO = 3.5
 
 
-def element(settings: Settings) -> float:
-    """Bytes of one activation."""
-    return 4.0 if settings.compute_dtype == "fp32" else 2.0
-
-
 def hidden(geometry: Geometry, settings: Settings, tokens: int) -> float:
     """Bytes of one hidden state for each of `tokens` tokens."""
-    return tokens * geometry.hidden_size * element(settings)
+    return tokens * geometry.hidden_size * settings.plain_bytes
 
 
 def forward(geometry: Geometry, settings: Settings, tokens: int) -> float:
@@ -35,7 +30,7 @@ def forward(geometry: Geometry, settings: Settings, tokens: int) -> float:
     states = 3 * hidden(geometry, settings, tokens)
     attention = max((_attention(group, geometry, settings) for group in geometry.layers), default=0.0)
     widest = max(3 * _mlp_width(geometry) / settings.tensor_parallel, attention)
-    return states + widest * tokens * element(settings)
+    return states + widest * tokens * settings.plain_bytes
 
 
 def _mlp_width(geometry: Geometry) -> float:
@@ -58,7 +53,7 @@ def expert_workspace(geometry: Geometry, settings: Settings, tokens: int) -> flo
     size = geometry.expert_size or experts.parameters / (3 * geometry.hidden_size)
     gate_and_up = 2 * size / (1 if settings.expert_parallel > 1 else settings.tensor_parallel)
     width = max(gate_and_up / 2, geometry.hidden_size) + max(gate_and_up, geometry.hidden_size)
-    return tokens * experts.per_token * width * element(settings)
+    return tokens * experts.per_token * width * settings.plain_bytes
 
 
 def _attention(group: Layers, geometry: Geometry, settings: Settings) -> float:
