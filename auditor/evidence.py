@@ -17,6 +17,7 @@ from auditor.theory.carrying import PoolRange, computed_pool, known_pool
 from auditor.theory.device import Device
 from auditor.theory.fit import fit_prefill
 from auditor.theory.kv.geometry import Geometry
+from auditor.theory.ranking import Ranked
 from auditor.theory.settings import Settings
 from auditor.theory.shape import at
 from auditor.theory.statistics import Interval
@@ -97,8 +98,8 @@ class Evidence:
 
     `lines` maps profile paths ("slo.ttft.p95", "traffic.classes.0.share") to places; `settings` are the values used by
     theory with `setting_sources` saying where each came from; `flags` maps profile fields to the flag of the engine in
-    use; `candidates` are other catalogue accelerators for remedies; `metric_names` maps concepts to the engine's own
-    metric names; `today` is the ISO date of the run.
+    use; `candidates` are other catalogue accelerators for remedies, `ranking` how they would serve the target;
+    `metric_names` maps concepts to the engine's own metric names; `today` is the ISO date of the run.
     """
 
     profile: Profile
@@ -118,6 +119,7 @@ class Evidence:
     conflicts: tuple[Conflict, ...] = ()
     flags: Mapping[str, str] = field(default_factory=dict)
     candidates: tuple[Device, ...] = ()
+    ranking: tuple[Ranked, ...] = ()
     metric_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
@@ -253,11 +255,7 @@ class Evidence:
 
     def levers(self, *texts: str) -> tuple[str, ...]:
         """Those of the remedies that the engine in use has flags for, spelled out, less what is done already."""
-        done = self.settings
-        spent = ["speculative"] if self.speculates else []
-        spent += ["quantization"] if done is not None and done.weight_bits <= 8 else []
-        spent += ["kv_cache_dtype"] if done is not None and done.kv_bytes <= 1.1 else []
-        return levers.levers(self.flags, texts, spent)
+        return levers.levers(self.flags, texts, levers.spent(self.settings, speculates=self.speculates))
 
     def has(self, name: str) -> bool:
         """Whether the engine in use has a flag for a profile field; true where the engine is not known."""

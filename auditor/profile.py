@@ -74,7 +74,10 @@ def is_loopback(url: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
-    """What is declared about the model, the hardware and the engine's settings. `count` is devices per replica."""
+    """What is declared about the model, the hardware and the engine's settings. `count` is devices per replica.
+
+    `price_per_hour` is of one replica, `prices` of one accelerator, by name: those to compare with.
+    """
 
     model: str | None = None
     accelerator: str | None = None
@@ -97,6 +100,7 @@ class Deployment:
     speculative: Mapping[str, Any] | str | None = None
     disaggregated: bool | None = None
     price_per_hour: float | None = None
+    prices: Mapping[str, float] = field(default_factory=dict)
     launch: str | None = None
 
 

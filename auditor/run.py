@@ -16,6 +16,9 @@ from auditor.engines.flavours import FLAVOURS, flag_names
 from auditor.engines.settings import conflicts, engine_of, resolve
 from auditor.errors import AuditError, NothingMeasured, UsageError
 from auditor.evidence import Evidence, Finding, Report, Rule
+from auditor.instruments.inputs import Inputs
+from auditor.instruments.load import Load as Asked
+from auditor.instruments.ranking import ranking
 from auditor.loading import Here, Loaded, load_monitoring, load_profile, resolve_device, resolve_model
 from auditor.measurement import Load, Measurement, Plan, Sample, Served
 from auditor.monitoring.coverage import coverage
@@ -58,6 +61,8 @@ class Event:
 
 Listener = Callable[[Event], None]
 
+_RANKED = 8  # accelerators in time, and in money where prices are declared
+
 _WORKS = "a rule that works on this evidence"
 
 
@@ -74,7 +79,7 @@ async def audit(loaded: Loaded, options: Options, events: Listener) -> Report:
                 evidence = replace(evidence, plan=_planned(evidence, profile))
                 keep.update(evidence)
                 evidence = await _measured(evidence, profile, loaded, keep, events)
-        evidence = keep.redact(evidence)
+        evidence = keep.redact(_ranked(evidence))
         report = conclude(evidence, options)
         keep.finish(evidence, report)
         report = _with_failure(report, keep)
@@ -90,7 +95,7 @@ def judge(folder: Path, *, profile: Path | None, options: Options) -> Report:
         _refuse_other_traffic(evidence, loaded)
         declared = replace(declare(loaded, options, _then(evidence)), today=evidence.today, offline=evidence.offline)
         seen = replace(declared, plan=evidence.plan, measurements=evidence.measurements)
-        evidence = with_served(seen, loaded, evidence.served)
+        evidence = _ranked(with_served(seen, loaded, evidence.served))
         with store.recording(None, loaded, evidence) as keep:
             evidence = keep.redact(evidence)
     return conclude(evidence, options)
@@ -244,6 +249,24 @@ def _candidates(evidence: Evidence) -> tuple[Device, ...]:
         and other.usable_bytes is not None
         and (other.usable_bytes > device.usable_bytes or other.bandwidth > device.bandwidth)
     )
+
+
+def _ranked(evidence: Evidence) -> Evidence:
+    """The evidence with the accelerators that serve the target fastest, and those whose prices are declared."""
+    theory, batch, (prompt, output) = evidence.theory, evidence.batch, evidence.profile.traffic.mean_lengths
+    if theory is None or batch is None or prompt <= 0 or output <= 0:
+        return evidence
+    geometry, settings, device = theory
+    deployment = evidence.profile.deployment
+    prices = {accelerators.find(name, any_memory=True).key: price for name, price in deployment.prices.items()}
+    if deployment.price_per_hour:
+        prices.setdefault(device.key, deployment.price_per_hour / max(1, settings.devices))
+    found = Inputs(geometry=geometry, settings=settings, device=device, sources={})
+    asked = Asked(batch=float(batch), prompt=prompt, output=output)
+    rows = {row.key: row for row in ranking(found, asked, {}, _RANKED)}
+    if prices:
+        rows |= {row.key: row for row in ranking(found, asked, prices, _RANKED)}
+    return replace(evidence, ranking=tuple(sorted(rows.values(), key=lambda row: row.request)))
 
 
 def unsaved(report: Report) -> str | None:

@@ -56,7 +56,7 @@ NEEDED_BY = {  # what each purpose is called, and the rules that look at it
     "prefill": ("the prefill ladder", ("H202", "H203", "H204", "H207", "W103")),
     "decode": ("the decode ladder", ("H202", "H203", "W103")),
 }
-LOADED = (*LATENCY, "W113", "W120", "K304", "K305", "K306", "K307")
+LOADED = (*LATENCY, "W113", "W120", "H210", "H212", "K304", "K305", "K306", "K307")
 
 
 def judge(evidence: Evidence) -> tuple[Finding, ...]:
@@ -161,10 +161,10 @@ def t506_physics(evidence: Evidence) -> Iterable[Finding]:
         rest["required"] = Number.of("physical limit", b.limit, "s", "computed")
         needs = f"the declared hardware needs {quantity(b.limit, 's')} at least"
         why = f"{b.what.capitalize()} took {quantity(b.seconds, 's')}, and {needs}."
-        if theory[2].confidence == "C":
+        if not b.sure:
             yield FAMILY.finding("T506", "warn", f"{why} Its figures are provisional.", **rest)
             continue
-        rules = ("W110", "W112", "W114", "H202", "H203") if b.phase == "prefill" else ("W111", "W112", "H202", "H203")
+        rules = (*(("W110", "W114") if b.phase == "prefill" else ("W111",)), "W112", "H202", "H203", "H210")
         yield _doubt("T506", why, _voids(rules, "pass"), "inputs that the measurement does not contradict", **rest)
     known = "" if accepted is not None else " (decode left out: speculation of unknown yield)"
     if not found:

@@ -13,6 +13,9 @@ Prefill multiplies matrices (compute, shows as TTFT); decode reads weights and K
 | H207 | do streams pause, and do other users' prompts explain it? | no |
 | H208 | are the declared inputs contradicted, by what is served or by physics? | yes |
 | H209 | is the hardware known, and are its figures certain? | no |
+| H210 | is each SLO within reach of such hardware, met with how much headroom, or missed? | no |
+| H211 | what does this traffic need most, and which accelerators give it? | no |
+| H212 | how many replicas does the rate take, and what do tokens cost? | no |
 """
 
 from collections.abc import Iterable
@@ -22,20 +25,15 @@ from auditor.evidence import Check, Evidence, Finding, Number, Rule
 from auditor.theory import fit, judging, parts, roofline
 from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Geometry
+from auditor.theory.levers import BY_BOUND
 from auditor.theory.settings import Settings
 from auditor.theory.work import rate
 from auditor.units import percent
-from checks import hardware_declared, hardware_limits, hardware_use
+from checks import hardware_choice, hardware_declared, hardware_limits, hardware_reach, hardware_use
 
 __all__ = ["CHECK"]
 
 SATURATES = 512  # prompt tokens from which a GEMM fills a device
-LEVERS = {
-    "compute": ("8-bit weights and activations ({quantization})", "more devices ({tensor_parallel})"),
-    "weights": ("fewer bytes of weights ({quantization})", "larger batches cost little here ({max_num_seqs})"),
-    "kv": ("an 8-bit KV cache ({kv_cache_dtype})", "shorter contexts or fewer streams a step ({max_num_seqs})"),
-    "overhead": ("captured graphs (without {enforce_eager})", "fewer devices ({tensor_parallel})", "larger steps"),
-}
 _Theory = tuple[Geometry, Settings, Device]
 
 
@@ -76,7 +74,7 @@ def _bound(
         missing = "hardware, quantisation and batch as they really are (H208), or a longer ladder"
         return CHECK.finding("H202", "inconclusive", why, missing=missing, **rest)
     name = expected if seen == "unknown" else seen
-    rest["remedies"] = evidence.levers(*LEVERS.get(name.split(" or ", maxsplit=1)[0], ()))
+    rest["remedies"] = evidence.levers(*BY_BOUND.get(name.split(" or ", maxsplit=1)[0], ()))
     source = "measured and predicted" if predicted and measured else "measured" if measured else "predicted"
     source += f"; {blind}" if blind and not measured else ""
     bound = "has no single bound" if name == "mixed" else f"is bound by {name}"
@@ -129,12 +127,14 @@ def _efficiency(
 CHECK = Check(
     question="H",
     title="Bottleneck",
-    answers=("H202 prefill", "H202 decode"),
+    answers=("H202 prefill", "H202 decode", "H211"),
     rules=(
         *hardware_limits.RULES,
         Rule("H202", "Bottleneck of each phase", h202_bottleneck),
         Rule("H203", "Efficiency", h203_efficiency),
         *hardware_use.RULES,
         *hardware_declared.RULES,
+        *hardware_reach.RULES,
+        *hardware_choice.RULES,
     ),
 )

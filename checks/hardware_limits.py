@@ -12,13 +12,16 @@ from auditor.theory import roofline
 from auditor.theory.alternatives import alternatives
 from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Geometry
-from auditor.theory.limits import least_seconds
+from auditor.theory.limits import Least, least
+from auditor.theory.physics import sure_seconds
+from auditor.theory.roofline import Limit
 from auditor.theory.settings import Settings
-from auditor.units import quantity
+from auditor.units import count, plain, quantity
 
 __all__ = ["RULES"]
 
 WIDE = 2.0  # the margin with which an SLO passes on provisional hardware figures
+DRAFTS = 8  # tokens that a served draft of unknown length may yield
 _Theory = tuple[Geometry, Settings, Device]
 
 
@@ -36,78 +39,126 @@ def h201_physical_limit(evidence: Evidence) -> Iterable[Finding]:
 
 def _against_limit(evidence: Evidence, theory: _Theory, batch: int, o: Objective) -> Finding:
     """Whether the physical limit alone breaks an SLO; floors are compared as seconds a token."""
-    floor, device = o.metric == "tps", theory[2]
-    limit, allowed = _limit(evidence, theory, batch, o), o.seconds
-    unit, shown = ("tok/s", 1 / limit if limit else None) if floor else ("s", limit)
     rest: dict[str, Any] = {
         "subject": f"{o.metric} {o.subject}",
         "deciding": True,
         "severity": "high",
         "where": evidence.where(o.path),
-        "measured": Number.of("physical limit", shown, unit, "computed"),
-        "required": Number.of(f"{o.metric} {o.percentile}", o.limit, unit, "declared"),
-        "numbers": tuple(_arithmetic(evidence, theory, batch, o)),
+        "required": Number.of(f"{o.metric} {o.percentile}", o.limit, "tok/s" if _is_floor(o) else "s", "declared"),
     }
-    provisional, least = device.confidence == "C", quantity(limit, "s")
-    if limit * (WIDE if provisional else 1.0) <= allowed:
-        return _PART.finding("H201", "pass", f"{_HOW[o.metric]} {least} at least: the SLO leaves room.", **rest)
+    found = _least(evidence, theory, batch, o)
+    if found is None:
+        why = "No class of this traffic is common enough to break this percentile by its prompts alone."
+        return _PART.finding("H201", "pass", why, **rest)
+    shown = ("tok/s", 1 / found.seconds) if _is_floor(o) else ("s", found.seconds)
+    rest["measured"] = Number.of("physical limit", shown[1], shown[0], "computed")
+    rest["numbers"] = tuple(_arithmetic(theory, found))
+    why = f"{_work(theory, batch, found)} {quantity(found.seconds, 's')} at least {_sums(theory, found)}"
+    provisional = found.sure < found.seconds
+    if found.seconds * (WIDE if provisional else 1.0) <= o.seconds:
+        return _PART.finding("H201", "pass", f"{why}: the SLO leaves room.", **rest)
     rest["remedies"] = tuple(_ways_under(evidence, theory, batch, o))
-    why = f"{_HOW[o.metric]} {least} at least on this hardware, the SLO allows {quantity(allowed, 's')}"
-    if provisional:
-        missing = f"figures of {device.name} that two sources confirm"
+    why += f", the SLO allows {quantity(o.seconds, 's')}"
+    if found.sure <= o.seconds:
+        missing = f"figures of {theory[2].name} that two sources confirm"
         why += ", and the hardware's figures are provisional."
         return _PART.finding("H201", "inconclusive", why, missing=missing, confidence="low", **rest)
-    if floor and _limit(evidence, theory, 1, o) <= allowed:
+    alone = _least(evidence, theory, 1, o) if _is_floor(o) else None
+    if alone is not None and alone.seconds <= o.seconds:
         why += f" with {batch} streams decoding at once: only fewer at once can meet it."
         return _PART.finding("H201", "warn", why, **rest)
     return _PART.finding("H201", "fail", f"{why}: no tuning meets it.", **rest)
 
 
-_HOW = {
-    "ttft": "Reading the prompt at this percentile takes",
-    "tps": "A decode step at the target takes",
-    "e2e": "Prompt and reply at this percentile take",
-}
+def _is_floor(o: Objective) -> bool:
+    return o.metric == "tps"
 
 
-def _limit(evidence: Evidence, theory: _Theory, batch: int, o: Objective) -> float:
-    """The physical limit that an SLO meets, in seconds; every drafted token counts as accepted, no prefix as read."""
+def _least(evidence: Evidence, theory: _Theory, batch: int, o: Objective) -> Least | None:
+    """The limit that an SLO meets; every drafted token counts as accepted, no shared prefix as read."""
     prompt, output = evidence.profile.traffic.mean_lengths
-    drafted = theory[1].speculative_tokens or (8 if evidence.served and evidence.served.speculative else 0)
-    step = roofline.decode_limit(*theory, batch, round(prompt + output / 2)).seconds / (1 + drafted)
-    if o.metric == "tps":
-        return step
+    served = DRAFTS if evidence.served and evidence.served.speculative else 0
+    tokens = 1 + (theory[1].speculative_tokens or served)
+    step = roofline.decode_limit(*theory, batch, round(prompt + output / 2))
+    if _is_floor(o):
+        seconds, sure = step.seconds / tokens, sure_seconds(theory[2], step) / tokens
+        return Least(seconds=seconds, sure=sure, prompt=0, output=0, prefill=None, step=step)
     classes = [c for c in evidence.profile.traffic.classes if o.cls in (None, c.name)]
     mix = [(1.0 if o.cls else c.share, c.fresh, c.output_tokens.curve) for c in classes]
-    return least_seconds(*theory, mix, o.share, step if o.metric == "e2e" else None)
+    return least(*theory, mix, o.share, step if o.metric == "e2e" else None, tokens)
 
 
-def _arithmetic(evidence: Evidence, theory: _Theory, batch: int, o: Objective) -> Iterator[Number]:
-    prompt, output = evidence.profile.traffic.mean_lengths
-    found = roofline.prefill_limit(*theory, max(1.0, prompt))
-    if o.metric != "ttft":
-        found = roofline.decode_limit(*theory, batch, prompt + output / 2)
-    yield Number.of("work at the mean length", found.flops, "FLOP", "computed")
-    yield Number.of("bytes moved at the mean length", found.bytes, "bytes", "computed")
-    yield Number.of("bandwidth", theory[2].bandwidth, "bytes/s", "catalogue")
+# ---------------------------------------------------------------------------------------------------------- arithmetic
+
+
+def _work(theory: _Theory, batch: int, found: Least) -> str:
+    """What takes the time: "Reading 8,000 prompt tokens and writing 100 takes"."""
+    if found.prefill is None:
+        drafts = theory[1].speculative_tokens
+        shared = f" that yields {1 + drafts} tokens" if drafts else ""
+        return f"A decode step of {count(batch, 'stream')}{shared} takes"
+    written = f" and writing {found.output:,}" if found.step is not None else ""
+    return f"Reading {count(found.prompt, 'prompt token')}{written} takes"
+
+
+def _sums(theory: _Theory, found: Least) -> str:
+    """The arithmetic in brackets: "(129 TFLOP at 989 TFLOP/s)"."""
+    each = " on each device" if theory[1].devices > 1 else ""
+    parts = [_sum(found.prefill)] if found.prefill is not None else []
+    if found.step is not None:
+        parts.append(f"steps of {_sum(found.step)}" if parts else _sum(found.step))
+    return f"({', then '.join(parts)}{each})"
+
+
+def _sum(limit: Limit) -> str:
+    if limit.bound == "compute":
+        flops = quantity(limit.flops, "FLOP/s").removesuffix("/s")
+        return f"{flops} at {quantity(limit.flops / limit.compute_s, 'FLOP/s')}"
+    moved = limit.weights_s + limit.kv_s
+    return f"{quantity(limit.bytes, 'bytes')} at {quantity(limit.bytes / moved if moved else None, 'bytes/s')}"
+
+
+def _arithmetic(theory: _Theory, found: Least) -> Iterator[Number]:
+    """FLOPs and bytes of one device, the rates that they are held against, and the seconds that follow."""
+    here = theory[2].here
+    for what, limit in (("the prompt", found.prefill), ("a step", found.step)):
+        if limit is None:
+            continue
+        moved = limit.weights_s + limit.kv_s
+        yield Number.of(f"work of {what}", limit.flops, "FLOP", "computed")
+        if limit.compute_s:
+            peak = limit.flops / limit.compute_s
+            yield Number.of("peak", peak, "FLOP/s", "computed" if here else "catalogue")
+        yield Number.of(f"time of {what}'s work", limit.compute_s, "s", "computed")
+        yield Number.of(f"bytes that {what} reads", limit.bytes, "bytes", "computed")
+        if moved:
+            yield Number.of("bandwidth", limit.bytes / moved, "bytes/s", "measured" if here else "catalogue")
+        yield Number.of(f"time of {what}'s bytes", moved, "s", "computed")
+
+
+# ------------------------------------------------------------------------------------------------------------ ways out
 
 
 def _ways_under(evidence: Evidence, theory: _Theory, batch: int, o: Objective) -> Iterator[str]:
     (geometry, settings, device), allowed = theory, o.seconds
+
+    def limit(changed: Settings, on: Device) -> float:
+        found = _least(evidence, (geometry, changed, on), batch, o)
+        return found.seconds if found is not None else 0.0
+
     for lever in (a for a in alternatives(settings, device) if evidence.has(a.field)):
-        limit = _limit(evidence, (geometry, lever.settings, device), batch, o)
-        if limit <= allowed:
-            yield f"{evidence.flag(lever.field)} {lever.value} brings the limit to {quantity(limit, 's')}"
+        if (seconds := limit(lever.settings, device)) <= allowed:
+            yield f"{evidence.flag(lever.field)} {lever.value} brings the limit to {quantity(seconds, 's')}"
     for other in evidence.candidates:
-        if other.confidence != "C" and (limit := _limit(evidence, (geometry, settings, other), batch, o)) <= allowed:
-            yield f"{other.name} instead: the limit is {quantity(limit, 's')}"
-    if o.metric == "tps":
-        yield "fewer streams on each replica (more replicas), or a lower floor"
+        if other.confidence != "C" and (seconds := limit(settings, other)) <= allowed:
+            yield f"{other.name} instead: the limit is {quantity(seconds, 's')}"
+    if _is_floor(o):
+        yield f"fewer streams on each replica (more replicas), or a floor below {plain(1 / limit(settings, device))}/s"
     else:
         yield "shorter prompts, a shared prefix that the cache holds, or a higher ceiling"
 
 
 RULES = (Rule("H201", "SLO against the physical limit", h201_physical_limit),)
-"""The rule of question H that holds SLOs against hardware."""
+"""The rule of question H that holds SLOs against physics."""
 
 _PART = Check(question="H", title="Bottleneck", rules=RULES)

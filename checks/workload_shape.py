@@ -20,11 +20,11 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
-from auditor import slo
-from auditor.evidence import Check, Evidence, Finding, Number, Provenance, Rule
+from auditor import slo, spending
+from auditor.evidence import Check, Evidence, Finding, Number, Rule
 from auditor.measurement import Sample
 from auditor.profile import Objective, TrafficClass
-from auditor.theory import dominance, fit, judging, shape
+from auditor.theory import dominance, judging, shape
 from auditor.theory.alternatives import what_ifs
 from auditor.theory.dominance import AT_ODDS, MATTERS, PHASE, Wait, leans
 from auditor.units import count, percent, quantity
@@ -121,27 +121,8 @@ def w102_user_time(evidence: Evidence) -> Iterable[Finding]:
         yield CHECK.finding("W102", "pass", why, subject=cls.name, numbers=numbers, confidence=TRUST[source])
 
 
-def _device_share(evidence: Evidence) -> tuple[float, Provenance] | str:
-    """Share of the device's time that goes to prompts at the target load: from the ladders, else by the step law.
-
-    Where neither tells, what is missing.
-    """
-    batch, (prompt, output) = evidence.batch, evidence.profile.traffic.mean_lengths
-    prefill, decode = fit.fit_prefill(evidence.prefill_points), fit.fit_decode(evidence.decode_points)
-    if batch is None or prompt <= 0:
-        return "traffic.classes and traffic.target_concurrency"
-    share = dominance.device_share(prefill, decode, batch, prompt, output)
-    if share is not None:
-        return share, "measured"
-    if evidence.theory is not None:
-        return dominance.predicted_device_share(*evidence.theory, batch, prompt, output), "computed"
-    noise = max((found.residual for found in (prefill, decode) if found is not None and found.noisy), default=None)
-    scatter = f" whose times scatter less (here by {percent(noise)} around any law)" if noise else ""
-    return f"prefill and decode ladders{scatter}; and for a computed time: {evidence.lacking}"
-
-
 def w103_device_time(evidence: Evidence) -> Iterable[Finding]:
-    waits, user, found = _waits(evidence), _user_share(evidence), _device_share(evidence)
+    waits, user, found = _waits(evidence), _user_share(evidence), spending.prefill_share(evidence)
     if user is None or isinstance(found, str):
         yield CHECK.skip("W103", found if isinstance(found, str) else "what users wait for (W102)")
         return

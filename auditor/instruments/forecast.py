@@ -3,8 +3,8 @@
 from typing import Any
 
 from auditor.instruments.predict import Predicted, Speed
-from auditor.instruments.ranking import Ranked
 from auditor.theory.phases import Phase, Work
+from auditor.theory.ranking import Ranked
 
 __all__ = ["forecast"]
 
@@ -112,8 +112,8 @@ def _cost(found: Predicted) -> dict[str, Any] | None:
 
 def _ranked(row: Ranked) -> dict[str, Any]:
     return {
-        "accelerator": row.device.key,
-        "confidence": row.device.confidence,
+        "accelerator": row.key,
+        "confidence": row.confidence,
         "request": _number(row.request, "s", "computed"),
         "ttft": _number(row.ttft, "s", "computed"),
         "tpot": _number(row.tpot, "s", "computed"),

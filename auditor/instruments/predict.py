@@ -1,22 +1,22 @@
 """`audit predict` in detail: how fast one replica is at a load, what bounds it, what it costs, what would be faster."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from auditor.instruments.brief import weights_of
 from auditor.instruments.inputs import Inputs
 from auditor.instruments.load import Load, Theory, provisional, theory
-from auditor.instruments.ranking import Ranked, held_at_once, ranking
+from auditor.instruments.ranking import held_at_once, ranking
+from auditor.theory.cost import Cost, cost, replicas
 from auditor.theory.dominance import predicted_device_share
 from auditor.theory.phases import Phase, critical_tokens, decode_phase, prefill_phase, ridge
+from auditor.theory.ranking import Ranked
 from auditor.theory.roofline import Limit, Prediction, decode_limit, predict_decode, predict_prefill, prefill_limit
 from auditor.theory.work import rate
 from auditor.units import plain, quantity
 
-__all__ = ["Cost", "Predicted", "Speed", "predict"]
+__all__ = ["Predicted", "Speed", "predict"]
 
-_HOUR, _MILLION = 3600.0, 1e6
 _FASTER = 8  # accelerators shown in the ranking
 
 
@@ -28,14 +28,6 @@ class Speed:
     limit: Limit
     least: float
     phase: Phase
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """Money for a million prompt and a million output tokens, shared by the device time that each takes."""
-
-    per_million_input: float
-    per_million_output: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +87,7 @@ def predict(
         critical=critical_tokens(*ready),
         request_seconds=seconds,
         requests_per_second=rate_of_one,
-        replicas=_replicas(request_rate, rate_of_one),
+        replicas=replicas(request_rate, rate_of_one) if request_rate and rate_of_one else None,
         cost=_cost(ready, load, prices.get(device.key), rate_of_one),
         holds=holds,
         ranking=ranking(found, load, prices, _FASTER) if seconds else (),
@@ -128,20 +120,15 @@ def _request(load: Load, prefill: Speed | None, decode: Speed | None) -> float |
     return prefill.expected.seconds + max(0.0, load.output - 1) * decode.expected.seconds
 
 
-def _replicas(wanted: float | None, one: float | None) -> int | None:
-    return math.ceil(wanted / one - 1e-9) if wanted and one else None
-
-
 def _cost(ready: Theory, load: Load, price: float | None, requests: float | None) -> Cost | None:
     """What a replica costs in the time of one request, shared between its prompt and its reply by device time."""
     if price is None or requests is None or not load.prompt or not load.output:
         return None
-    each = price * ready[1].devices / _HOUR / requests
     share = predicted_device_share(*ready, round(load.batch), load.prompt, load.output)
     if load.batch <= 1:  # nobody else's prompt is read in between: the reply's own steps are known
         decode = predict_decode(*ready, 1, load.held or load.prompt).seconds * load.output
         share = 1 - min(1.0, decode * requests)
-    return Cost(each * share / load.prompt * _MILLION, each * (1 - share) / load.output * _MILLION)
+    return cost(price * ready[1].devices, requests, share, load.prompt, load.output)
 
 
 def _too_large(found: Inputs) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from auditor.catalog import accelerators
 from auditor.engines.formats import compute_dtype
@@ -12,29 +12,12 @@ from auditor.instruments.load import Load
 from auditor.theory.device import Device
 from auditor.theory.kv.pool import capacity, kv_pool
 from auditor.theory.memory import memory
-from auditor.theory.roofline import predict_decode, predict_prefill
+from auditor.theory.ranking import Ranked, ranked
 from auditor.theory.settings import Settings
 
-__all__ = ["Ranked", "held_at_once", "ranking"]
+__all__ = ["held_at_once", "ranking"]
 
 _PLAIN = ("bf16", "fp16", "fp32")
-_HOUR = 3600.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ranked:
-    """A device with the expected seconds of a whole request, to its first token and a token; `cost` of one request
-    where a price is known; `mine` marks the device that was asked about. `holds` says whether the KV cache carries the
-    load (None: not known).
-    """
-
-    device: Device
-    request: float
-    ttft: float
-    tpot: float
-    holds: bool | None
-    cost: float | None
-    mine: bool
 
 
 def ranking(found: Inputs, load: Load, prices: Mapping[str, float], most: int) -> tuple[Ranked, ...]:
@@ -68,7 +51,9 @@ def _rows(found: Inputs, load: Load, prices: Mapping[str, float]) -> Iterator[Ra
         if not mine and (not holds or part in seen or not device.flops):
             continue
         seen.add(part)
-        yield _ranked(moved, device, load, prices.get(device.key), holds, mine)
+        lengths = load.prompt or 1.0, load.output or 1.0, load.held or 1.0
+        parts, price = (moved.geometry, moved.settings, device), prices.get(device.key)
+        yield ranked(*parts, load.batch, lengths, price, holds=holds, mine=mine)
 
 
 def _moved(settings: Settings, device: Device) -> Settings:
@@ -76,18 +61,6 @@ def _moved(settings: Settings, device: Device) -> Settings:
     plain = settings.compute_dtype if settings.compute_dtype in _PLAIN else "bf16"
     dtype = compute_dtype(settings.quantization, plain, frozenset(device.flops))
     return replace(settings, compute_dtype=dtype, vendor=device.vendor, capability=compute_capability(device))
-
-
-def _ranked(  # noqa: PLR0917
-    found: Inputs, device: Device, load: Load, price: float | None, holds: bool | None, mine: bool
-) -> Ranked:
-    theory = found.geometry, found.settings, device
-    prompt, output, held = load.prompt or 1.0, load.output or 1.0, load.held or 1.0
-    ttft = predict_prefill(*theory, prompt).seconds
-    tpot = predict_decode(*theory, load.batch, held, load.ratio).seconds
-    request = ttft + max(0.0, output - 1) * tpot
-    cost = None if price is None else price * found.settings.devices / _HOUR * request / load.batch
-    return Ranked(device=device, request=request, ttft=ttft, tpot=tpot, holds=holds, cost=cost, mine=mine)
 
 
 def _holds(found: Inputs, load: Load) -> bool | None:

@@ -42,6 +42,7 @@ DESCRIPTIONS: dict[str, str] = {
     "Deployment.speculative": "Speculative decoding: the engine's own configuration, or its method.",
     "Deployment.disaggregated": "True where prefill and decode run on different instances.",
     "Deployment.price_per_hour": "Price of one replica an hour, in any currency.",
+    "Deployment.prices": "Prices an hour of one accelerator, by name: others to compare with.",
     "Deployment.launch": "The engine's launch line; explicit fields win, differences are findings.",
     "Traffic.target_concurrency": "Requests in flight that the service must carry.",
     "Traffic.request_rate": "Requests that arrive per unit of time (5/s); instead of target_concurrency.",

@@ -8,8 +8,9 @@ from itertools import pairwise
 from typing import Any
 from urllib.parse import urlsplit
 
-from auditor.catalog.accelerators import is_this_cpu
+from auditor.catalog.accelerators import find, is_this_cpu
 from auditor.engines.launch import Launch
+from auditor.errors import UsageError
 from auditor.loading.problems import Path, Problems, did_you_mean
 from auditor.loading.ranges import goal_out_of_range, out_of_range
 from auditor.loading.traffic import OBSERVED
@@ -287,6 +288,18 @@ def _this_cpu(profile: Profile, _launch: Launch | None) -> Found:
         yield ("deployment", "accelerator"), message, (("endpoint", "url"),)
 
 
+def _prices(profile: Profile, _launch: Launch | None) -> Found:
+    """Prices of accelerators that the catalogue knows."""
+    for name, price in profile.deployment.prices.items():
+        path: Path = ("deployment", "prices", name)
+        if price <= 0:
+            yield path, "needs a price above zero", ()
+        try:
+            find(name, any_memory=True)
+        except UsageError as error:
+            yield path, str(error), ()
+
+
 def _engine(profile: Profile, launch: Launch | None) -> Found:
     engine = profile.endpoint.engine
     if launch is not None and engine not in ("auto", "generic", launch.engine) and launch.engine != "generic":
@@ -332,6 +345,7 @@ RULES: tuple[Rule, ...] = (
     _request_extras,
     _devices,
     _this_cpu,
+    _prices,
     _engine,
     _flags,
     _waivers,

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator
 
 from auditor.engines.flavours import FLAVOURS
 from auditor.instruments.predict import Predicted, Speed
-from auditor.instruments.ranking import Ranked
 from auditor.report.fit import Part, bar
 from auditor.report.words import clean, quantity
 from auditor.theory.phases import Phase, Work
+from auditor.theory.ranking import Ranked
 from auditor.units import plain
 
 __all__ = ["render"]
@@ -194,8 +194,8 @@ def _ranking(found: Predicted) -> Iterable[str]:
 
 
 def _ranked(row: Ranked, money: bool, devices: int) -> str:
-    doubt = "?" if row.device.confidence == "C" else ""
-    label = f"{devices} x {row.device.key}{doubt}{' (asked)' if row.mine else ''}"
+    doubt = "?" if row.confidence == "C" else ""
+    label = f"{devices} x {row.key}{doubt}{' (asked)' if row.mine else ''}"
     cells = "".join(f"{quantity(seconds, 's'):>12}" for seconds in (row.request, row.ttft, row.tpot))
     cost = f"{plain(1000 * row.cost):>14}" if money and row.cost is not None else ""
     return f"  {label:<28}{cells}{cost}" + ("  too small" if row.holds is False else "")
@@ -206,7 +206,7 @@ def _notes(found: Predicted) -> Iterable[str]:
     if found.provisional:
         figures = " and ".join(found.provisional)
         notes.append(f"provisional: {figures} of {clean(_device(found), 40)} are recalled or in dispute")
-    if any(row.device.confidence == "C" for row in found.ranking):
+    if any(row.confidence == "C" for row in found.ranking):
         notes.append("? some figures of this accelerator are recalled or in dispute")
     for note in notes:
         yield from _wrap(clean(note), "note: ", 6)

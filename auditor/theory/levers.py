@@ -6,7 +6,17 @@ A lever is a sentence with profile fields in braces: "larger steps ({max_num_bat
 import re
 from collections.abc import Container, Iterable, Mapping
 
-__all__ = ["flag", "levers", "name", "spell"]
+from auditor.theory.settings import Settings
+
+__all__ = ["BY_BOUND", "flag", "levers", "name", "spell", "spent"]
+
+BY_BOUND: Mapping[str, tuple[str, ...]] = {
+    "compute": ("8-bit weights and activations ({quantization})", "more devices ({tensor_parallel})"),
+    "weights": ("fewer bytes of weights ({quantization})", "larger batches cost little here ({max_num_seqs})"),
+    "kv": ("an 8-bit KV cache ({kv_cache_dtype})", "shorter contexts or fewer streams a step ({max_num_seqs})"),
+    "overhead": ("captured graphs (without {enforce_eager})", "fewer devices ({tensor_parallel})", "larger steps"),
+}
+"""What shortens a phase, by what bounds it."""
 
 # What an engine without a flag for the first field sets instead (llama.cpp: slots and their common context).
 _ALSO = {
@@ -63,3 +73,10 @@ def levers(flags: Mapping[str, str], texts: Iterable[str], spent: Container[str]
         if not any(field in spent for field in fields)
         and (not flags or all(flag(flags, field) is not None for field in fields))
     )
+
+
+def spent(settings: Settings | None, *, speculates: bool) -> list[str]:
+    """The fields whose lever is pulled already: tokens are drafted, weights or cache are of 8 bits or fewer."""
+    done = ["speculative"] if speculates else []
+    done += ["quantization"] if settings is not None and settings.weight_bits <= 8 else []
+    return done + (["kv_cache_dtype"] if settings is not None and settings.kv_bytes <= 1.1 else [])

@@ -70,8 +70,14 @@ def test_a_failure_shows_its_arithmetic_and_ways_out():
     """In fp8 the H100 does 1,979 TFLOP/s: 64.9 ms."""
     finding = only("H201", asked(Slo(ttft={"p95": 0.1})))
     numbers = {n.name: n for n in finding.numbers}
-    assert numbers["work at the mean length"].value == pytest.approx(129e12, rel=0.01)
+    assert numbers["work of the prompt"].value == pytest.approx(129e12, rel=0.01)
+    assert numbers["peak"].value == pytest.approx(989e12)
+    assert numbers["time of the prompt's work"].value == pytest.approx(0.130, abs=0.001)
     assert numbers["bandwidth"].provenance == "catalogue"
+    assert finding.why == (
+        "Reading 8,000 prompt tokens takes 130 ms at least (128.5 TFLOP at 989 TFLOP/s), the SLO allows 100 ms: "
+        "no tuning meets it."
+    )
     assert any(r.startswith("--quantization fp8 brings the limit to 64.9 ms") for r in finding.remedies)
 
 
@@ -143,6 +149,24 @@ def test_a_shared_prefix_and_earlier_turns_need_not_be_read():
 def test_provisional_hardware_never_fails_and_passes_only_by_twice(limit, status):
     evidence = replace(asked(Slo(ttft={"p95": limit})), device=replace(H100, confidence="C"))
     assert only("H201", evidence).status == status
+
+
+def test_a_limit_that_rests_on_certain_figures_fails_whatever_else_is_provisional():
+    """64 streams at 3,075 tokens read 40.8 GB: 12.2 ms at 3.35 TB/s, which two sources confirm."""
+    device = replace(H100, confidence="C", figures={"memory": "A", "bandwidth": "B", "flops": "C"})
+    evidence = replace(asked(Slo(tps={"p05": 230.0}), prompt=3000, output=150, target=64), device=device)
+    assert only("H201", evidence).status == "fail"
+    prompt = replace(asked(Slo(ttft={"p95": 0.125})), device=device)
+    assert only("H201", prompt).status == "inconclusive"
+    reading = replace(asked(Slo(ttft={"p95": 0.004}), prompt=8), device=device)
+    assert only("H201", reading).status == "fail"  # 15 GB of weights take 4.48 ms
+
+
+def test_a_class_too_rare_to_break_the_percentile_leaves_room():
+    cls = TrafficClass(name="a", share=0.03, prompt_tokens=Lengths(p50=16000), output_tokens=Lengths(p50=10))
+    traffic = Traffic(target_concurrency=16, classes=(cls,))
+    finding = only("H201", declared(make_evidence(), traffic=traffic, slo=Slo(ttft={"p95": 0.001})))
+    assert (finding.status, finding.measured) == ("pass", None)
 
 
 def test_without_hardware_target_or_slo_the_limit_is_open():
@@ -424,6 +448,38 @@ def test_ladders_faster_than_physics_contradict_the_declaration():
     assert only("H208", replace(evidence, device=replace(H100, confidence="C"))).status == "pass"
 
 
+def test_what_would_explain_a_contradiction_is_named():
+    """Decode in 3.0 ms a step cannot read 15.0 GB (4.48 ms); 8-bit weights or two devices could.
+
+    16 x 8,024 tokens: 8.1 ms for 15.0 + 16.8 GB (9.5 ms), or 7.5 + 16.8 GB (7.3 ms), or half of all (4.7 ms).
+    """
+    evidence = ladder(**(LAW | {"base": 0.003, "per_cached": 4e-8}))
+    fix = of("H208", "decode", evidence).remedies
+    assert [text.partition(" would")[0] for text in fix[:2]] == ["quantization fp8", "tensor_parallel 2"]
+    fast = replace(H100, key="fast", name="Fast One", flops={"bf16": 4e15}, bandwidth=8e12)
+    text = " ".join(of("H208", "decode", replace(evidence, candidates=(fast,))).remedies)
+    assert "Fast One would explain it" in text
+
+
+def test_a_bandwidth_that_is_certain_is_held_against_provisional_compute_or_not():
+    """15 GB in 2 ms beat 3.35 TB/s, 60 ms for 8,000 tokens only a peak that is in dispute."""
+    device = replace(H100, confidence="C", figures={"memory": "A", "bandwidth": "B", "flops": "C"})
+    evidence = replace(ladder(**(LAW | {"per_token": 5e-6, "base": 0.002})), device=device)
+    assert [f.subject for f in judge("H208", evidence)] == ["decode"]
+    rest = only("H208", replace(ladder(**LAW), device=device))
+    assert (rest.status, rest.confidence) == ("pass", "medium")
+    assert "not held against the hardware's peak FLOP/s, which is provisional" in rest.why
+
+
+def test_times_that_are_unusually_short_warn_and_decide_nothing():
+    """A step of 4.6 ms is no faster than physics (4.48 ms), but engines reach 0.87 of the bandwidth at most here."""
+    evidence = ladder(**(LAW | {"base": 0.0046, "per_sequence": 0.0, "per_cached": 4e-8}))
+    warning, rest = judge("H208", evidence)
+    assert (warning.status, warning.deciding, warning.subject) == ("warn", False, "decode")
+    assert "where such hardware usually needs" in warning.why
+    assert (rest.status, rest.deciding) == ("pass", True)
+
+
 def test_inputs_say_what_they_were_held_against():
     """Without hardware only what the endpoint says was compared."""
     full = only("H208", ladder(**LAW))
@@ -450,3 +506,13 @@ def test_inputs_are_open_without_an_endpoint():
 )
 def test_unknown_and_provisional_hardware_warns(device, status):
     assert only("H209", replace(make_evidence(), device=device)).status == status
+
+
+def test_figures_are_shown_with_their_confidence():
+    device = replace(H100, confidence="C", figures={"memory": "A", "bandwidth": "B", "flops": "C"})
+    finding = only("H209", replace(make_evidence(), device=device))
+    assert "peak FLOP/s" in finding.why
+    assert "bandwidth" not in finding.why
+    numbers = {n.name: n for n in finding.numbers}
+    assert (numbers["bandwidth"].value, numbers["bandwidth"].note) == (3.35e12, "confidence B")
+    assert (numbers["peak of bf16"].provenance, numbers["peak of bf16"].note) == ("catalogue", "confidence C")

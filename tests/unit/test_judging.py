@@ -188,9 +188,11 @@ def test_the_least_time_counts_only_what_must_exceed_the_ceiling():
     """A class of 4 % cannot break a p95; alone it can, at its q: 1 - 0.05 / 0.1 = 0.5 of its own prompts."""
     rising = curve(8000, max=16000)
     small, large = [(0.04, rising, FLAT)], [(0.1, rising, FLAT)]
-    assert limits.least_seconds(LLAMA_8B, make_settings(), H100, small, 0.95) == 0
-    half = limits.least_seconds(LLAMA_8B, make_settings(), H100, large, 0.95)
-    assert half == pytest.approx(0.130, abs=0.001)  # 8,000 tokens: 129 TFLOP at 989 TFLOP/s
+    assert limits.least(LLAMA_8B, make_settings(), H100, small, 0.95) is None
+    half = limits.least(LLAMA_8B, make_settings(), H100, large, 0.95)
+    assert half is not None
+    assert (half.prompt, half.sure) == (8000, half.seconds)
+    assert half.seconds == pytest.approx(0.130, abs=0.001)  # 8,000 tokens: 129 TFLOP at 989 TFLOP/s
 
 
 def test_physics_takes_the_median_of_each_length():

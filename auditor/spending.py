@@ -1,0 +1,57 @@
+"""What the target load takes: where the device's time goes, and how many requests a replica serves a second.
+
+From evidence, for checks and reports: by ladders and loads where they tell, else by the step law.
+"""
+
+from dataclasses import dataclass
+
+from auditor.evidence import Evidence, Provenance
+from auditor.theory import dominance, fit
+from auditor.units import percent
+
+__all__ = ["Rate", "prefill_share", "request_rate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Requests a second of one replica at the target load, where it comes from, and on how many requests it rests."""
+
+    value: float
+    provenance: Provenance
+    n: int | None = None
+
+
+def prefill_share(evidence: Evidence) -> tuple[float, Provenance] | str:
+    """Share of the device's time that goes to prompts at the target load: from the ladders, else by the step law.
+
+    Where neither tells, what is missing.
+    """
+    batch, (prompt, output) = evidence.batch, evidence.profile.traffic.mean_lengths
+    prefill, decode = fit.fit_prefill(evidence.prefill_points), fit.fit_decode(evidence.decode_points)
+    if batch is None or prompt <= 0:
+        return "traffic.classes and traffic.target_concurrency"
+    share = dominance.device_share(prefill, decode, batch, prompt, output)
+    if share is not None:
+        return share, "measured"
+    if evidence.theory is not None:
+        return dominance.predicted_device_share(*evidence.theory, batch, prompt, output), "computed"
+    noise = max((found.residual for found in (prefill, decode) if found is not None and found.noisy), default=None)
+    scatter = f" whose times scatter less (here by {percent(noise)} around any law)" if noise else ""
+    return f"prefill and decode ladders{scatter}; and for a computed time: {evidence.lacking}"
+
+
+def request_rate(evidence: Evidence) -> Rate | None:
+    """By Little's law: requests in flight over the time that one stays, failed ones not counted; None where neither a
+    load nor arithmetic tells.
+    """
+    replicas = max(1, evidence.profile.deployment.replicas)
+    for m in reversed(evidence.loads("slo")):
+        good = [s for s in m.judged if s.good]
+        if m.stay and good:
+            flight = min(m.load.concurrency, m.client.peak_inflight or m.load.concurrency)
+            return Rate(flight / m.stay * len(good) / len(m.judged) / replicas, "measured", len(good))
+    batch, (prompt, output) = evidence.batch, evidence.profile.traffic.mean_lengths
+    if evidence.theory is None or batch is None or prompt <= 0:
+        return None
+    wait = dominance.predicted_wait(*evidence.theory, batch, prompt, output)
+    return Rate(batch / wait.seconds, "computed")
