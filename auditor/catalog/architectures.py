@@ -25,7 +25,8 @@ class Family:
     Layers. `window`: how sliding layers are laid out where layer_types does not tell: "all", all but each `every`-th
     ("every"), from max_window_layers on ("upper"), chunked but each fourth ("chunked"). `state`: what its recurrent
     layers are, `state_bytes` those of a state's element where the config does not tell (None: the compute dtype's).
-    `latent`: whether what MLA caches is the latent. `indexer`: which layout its sparse-attention indexer has. `shared`:
+    `latent`: whether what MLA caches is the latent. `compressed`: DeepSeek-V4's layers, which cache one vector for many
+    tokens beside a window. `indexer`: which layout its sparse-attention indexer has. `shared`:
     the last num_kv_shared_layers read the caches of earlier layers. `defaults` are values of the configuration class
     that config.json may leave out.
     """
@@ -48,6 +49,7 @@ class Family:
     state: Literal["none", "gdn", "kda", "lightning", "mamba1", "mamba2", "short_conv"] = "none"
     state_bytes: float | None = None
     latent: bool = True
+    compressed: bool = False
     indexer: Literal["none", "dsa", "blocks"] = "none"
     shared: bool = False
     defaults: Mapping[str, Any] = field(default_factory=dict)
@@ -77,6 +79,7 @@ _QWEN_GDN = Family(qk_norm="head", gate=True, state="gdn", defaults={"full_atten
 _DEEPSEEK = Family()
 _DEEPSEEK_V3 = Family(router_bias=True)
 _DSA = replace(_DEEPSEEK_V3, indexer="dsa")
+_COMPRESSED = Family(bias="none", compressed=True, indexer="dsa", defaults={"head_dim": 512})
 _GEMMA = Family(tied=True, defaults={"head_dim": 256})
 _GEMMA2 = Family(norms=4, tied=True, window="every", every=2, defaults={"head_dim": 256, "sliding_window": 4096})
 _GEMMA3 = Family(
@@ -177,6 +180,7 @@ FAMILIES: Mapping[str, Family] = {
     "DeepseekV2ForCausalLM": _DEEPSEEK,
     "DeepseekV32ForCausalLM": _DSA,
     "DeepseekV3ForCausalLM": _DEEPSEEK_V3,
+    "DeepseekV4ForCausalLM": _COMPRESSED,
     "Dots1ForCausalLM": Family(qk_norm="head", router_bias=True, window="upper"),
     "Ernie4_5ForCausalLM": _ERNIE,
     "Ernie4_5_ForCausalLM": _ERNIE,

@@ -38,7 +38,7 @@ _MARKS: Mapping[str, tuple[str, Any]] = {
     "use_cla": ("layers that share keys and values", lambda _: False),
     "num_kv_shared_layers": ("layers that share keys and values", lambda family: family.shared),
     "global_head_dim": ("layers with differing head sizes", lambda family: family.shared),
-    "compress_ratios": ("compressed attention layers", lambda _: False),
+    "compress_ratios": ("compressed attention layers", lambda family: family.compressed),
     "num_key_value_heads_per_layer": ("layers with differing KV heads", lambda _: False),
 }
 

@@ -59,11 +59,12 @@ _SIZES = (
     *("vocab_size_per_layer_input", "expert_ffn_hidden_size", "routed_expert_hidden_size", "index_n_heads"),
     *("interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_interval", "zero_expert_num", "num_mem_blocks"),
     *("adapter_rank", "mamba_dt_rank", "time_step_rank", "laurel_rank", "altup_num_inputs", "mamba_chunk_size"),
+    *("o_lora_rank", "o_groups", "hc_mult", "num_hash_layers"),
 )
 _LISTS = (
     *("layer_types", "layers_block_type", "mlp_only_layers", "mlp_layer_types", "hybrid_layer_pattern"),
     *("block_configs", "no_rope_layers", "attn_type_list", "full_attn_idxs", "attn_layer_indices"),
-    *("hybrid_layer_ids", "sliding_windows", "indexer_types", "moe_layers"),
+    *("hybrid_layer_ids", "sliding_windows", "indexer_types", "moe_layers", "compress_ratios"),
 )
 _GROUPS = (
     "attention_other_setting",
@@ -106,7 +107,7 @@ def _wrapped(outer: str, inner: Mapping[str, Any], name: str) -> str:
 def _unknown(architecture: str) -> str:
     """Why an architecture is refused: what it is, where its name tells."""
     kinds = (
-        (("DeepseekV4",), "a model of compressed attention, whose caches this arithmetic does not cover"),
+        (("DeepseekV4",), "a kind of compressed attention whose caches this arithmetic does not cover"),
         (("Mamba", "Rwkv", "RWKV"), "a model without attention: its memory does not grow with the context"),
         (("Eagle", "MTP", "Medusa", "Speculator", "Draft", "DFlash", "DSpark"), "a draft model: give its target"),
         (("Mllama", "Whisper", "T5", "Bart"), "a model with cross-attention; only decoder-only models are computed"),

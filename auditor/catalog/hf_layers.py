@@ -12,7 +12,7 @@ from auditor.theory.kv.geometry import Indexer, Layers
 __all__ = ["Mixer", "indexer", "layers", "mixers"]
 
 # What a layer mixes tokens with: attention of some reach, a recurrent state, both side by side, or nothing (an MLP).
-Mixer = Literal["full", "sliding", "chunked", "state", "both", "none"]
+Mixer = Literal["full", "sliding", "chunked", "compressed", "state", "both", "none"]
 
 # Spellings of layer_types and layers_block_type (transformers configuration_utils.py, ALLOWED_LAYER_TYPES, and classes
 # before it). Sparse attention keeps keys and values of every token, so its cache is that of full attention.
@@ -36,6 +36,8 @@ _SPELLED: Mapping[str, Mixer] = {
 }
 _PATTERN: Mapping[str, Mixer] = {"M": "state", "*": "full", "-": "none", "E": "none"}
 _BY_LAYER = ("block_configs", "sliding_windows", "per_layer_config")
+_RATIOS = (4, 128)  # what DeepSeek-V4's compressors are written for (vllm/models/deepseek_v4/compressor.py)
+_INDEXED = 4  # its layers of this ratio choose what to attend to by an indexer
 _SCALE_VALUES = 128  # values of an indexer key that share one fp32 scale (vLLM, v1/attention/backends/mla/indexer.py)
 
 
@@ -57,6 +59,9 @@ def mixers(family: Family, facts: Mapping[str, Any], name: str) -> tuple[Mixer, 
 
 def _listed(family: Family, facts: Mapping[str, Any], name: str) -> list[Mixer] | None:
     """Kinds that the config lists layer by layer."""
+    if family.compressed:
+        ratios = [_ratio(facts, layer, name) for layer in range(facts["num_hidden_layers"])]
+        return ["sliding" if ratio == 1 else "compressed" for ratio in ratios]
     if family.window == "chunked" and facts.get("no_rope_layers"):  # Llama 4 (vllm/model_executor/models/llama4.py)
         return ["chunked" if rope else "full" for rope in facts["no_rope_layers"]]
     if facts.get("hybrid_layer_pattern"):  # MiMo-V2
@@ -67,6 +72,16 @@ def _listed(family: Family, facts: Mapping[str, Any], name: str) -> list[Mixer] 
         return [_block(block, name) for block in facts["block_configs"]]
     words = facts.get("layer_types") or facts.get("layers_block_type")
     return [_spelled(word, _SPELLED, name) for word in words] if words else None
+
+
+def _ratio(facts: Mapping[str, Any], layer: int, name: str) -> int:
+    """Tokens that an entry of a DeepSeek-V4 layer's cache stands for; 1: the layer has its window alone."""
+    ratios = facts.get("compress_ratios") or []
+    if layer >= len(ratios):
+        raise UsageError(f"{name}: config.json tells {len(ratios)} compress_ratios, too few for its layers")
+    if ratios[layer] in _RATIOS or ratios[layer] in (0, 1):
+        return max(1, int(ratios[layer]))
+    raise UsageError(f"{name}: config.json has a compress_ratio of {ratios[layer]!r:.40}, only 0, 4 and 128 are known")
 
 
 def _spelled(word: object, known: Mapping[str, Mixer], name: str) -> Mixer:
@@ -187,12 +202,16 @@ def _shapes(
     plain = {kind: _shape(family, facts, kind, name) for kind in dict.fromkeys(kinds) if kind not in ("state", "none")}
     differing = any(facts.get(key) for key in _BY_LAYER)
     for layer, kind in enumerate(kinds):
-        if kind in plain:
+        if kind == "compressed":
+            yield layer, replace(plain[kind], compression=_ratio(facts, layer, name))
+        elif kind in plain:
             yield layer, _own_shape(plain[kind], facts, layer, name) if differing else plain[kind]
 
 
 def _shape(family: Family, facts: Mapping[str, Any], kind: Mixer, name: str) -> Layers:
     size: int = facts["head_dim"]
+    if kind == "compressed" or family.compressed:
+        return _compressed(kind, size, whole(facts, "sliding_window", name))
     if facts.get("kv_lora_rank"):
         return _latent(family, facts)
     heads: int = facts["num_key_value_heads"]
@@ -220,6 +239,12 @@ def _shape(family: Family, facts: Mapping[str, Any], kind: Mixer, name: str) -> 
         v_head_dim=facts.get("swa_v_head_dim") or value,
         window=_window(facts),
     )
+
+
+def _compressed(kind: Mixer, size: int, window: int) -> Layers:
+    """DeepSeek-V4: keys and values are one vector, shared by all heads (vllm/models/deepseek_v4/attention.py)."""
+    found: Any = "compressed" if kind == "compressed" else "sliding"
+    return Layers(kind=found, count=1, kv_heads=1, qk_head_dim=size, v_head_dim=size, window=window, latent_dim=size)
 
 
 def _latent(family: Family, facts: Mapping[str, Any]) -> Layers:
@@ -262,14 +287,22 @@ def indexer(family: Family, facts: Mapping[str, Any], kinds: Sequence[Mixer], na
 
     DSA (DeepSeek-V3.2): index_head_dim fp8 values and an fp32 scale for each 128 of them, in each layer that does not
     take over another's choice (vllm/models/deepseek_v32/attention.py: index_topk_pattern, or every index_topk_freq-th
-    layer from index_skip_topk_offset on). MiniMax-M3: one 16-bit key a token in each sparse layer
-    (vllm/models/minimax_m3/common/indexer.py).
+    layer from index_skip_topk_offset on). DeepSeek-V4: one such key for every 4 tokens in each layer of that ratio.
+    MiniMax-M3: one 16-bit key a token in each sparse layer (vllm/models/minimax_m3/common/indexer.py).
     """
     if family.indexer == "dsa":
         size = whole(facts, "index_head_dim", name)
-        count = sum(_indexes(facts, layer) for layer in range(len(kinds)))
         scales = size // _SCALE_VALUES * 4
-        return Indexer(count=count, token_bytes=size + scales, topk=whole(facts, "index_topk", name))
+        if family.compressed:
+            count = sum(kind == "compressed" and _ratio(facts, i, name) == _INDEXED for i, kind in enumerate(kinds))
+        else:
+            count = sum(_indexes(facts, layer) for layer in range(len(kinds)))
+        return Indexer(
+            count=count,
+            token_bytes=size + scales,
+            topk=whole(facts, "index_topk", name),
+            compression=_INDEXED if family.compressed else 1,
+        )
     sparse = facts.get("sparse_attention_config")
     if family.indexer != "blocks" or not isinstance(sparse, dict) or not sparse.get("use_sparse_attention", True):
         return None

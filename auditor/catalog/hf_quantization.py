@@ -57,6 +57,8 @@ def quantization(config: Mapping[str, Any], text: Mapping[str, Any], sizes: Mapp
     if not settings:
         return Quantization(None, {}, None)
     formats = _formats(settings, sizes)
+    if formats.get("experts") == "fp8" and str(text.get("expert_dtype")) == "fp4":  # DeepSeek-V4
+        formats["experts"] = "mxfp4"
     main = formats.get("experts" if sizes.get("experts") else "dense", "none")
     method = main if main != "none" else next((word for word in formats.values() if word != "none"), None)
     return Quantization(method, formats, _kv_format(settings))

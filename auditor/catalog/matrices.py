@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from auditor.catalog.architectures import Family
+from auditor.catalog.compressed import streams
 from auditor.catalog.feedforward import feedforward, moe_layer, routed
 from auditor.catalog.mixers import attention, small
 from auditor.catalog.states import recurrent
@@ -30,6 +31,7 @@ def matrices(
         *_norms(family, facts),
         *_alternating(facts),
         *_shared_blocks(facts, layers),
+        *(streams(facts, facts["num_hidden_layers"]) if family.compressed else []),
         *_draft(family, facts, layers, indexer),
     ]
     return tuple(tensor for tensor in found if tensor.parameters > 0)
@@ -108,6 +110,8 @@ def _draft(family: Family, facts: Mapping[str, Any], layers: Sequence[Layers], i
     if not number or not layers:
         return []
     group = replace(layers[-1], count=number, readers=0)
+    if family.compressed:  # DeepSeek-V4's has its window alone
+        group, indexer = replace(group, kind="sliding", compression=1), None
     probe = replace(indexer, count=number) if indexer else None
     experts = routed(facts)
     found = attention(family, facts, [group], probe)

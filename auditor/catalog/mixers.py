@@ -8,6 +8,7 @@ appendix C), the sparse-attention indexer's DeepSeek-V3.2's (deepseek_v2.py, Ind
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from auditor.catalog import compressed
 from auditor.catalog.architectures import Family
 from auditor.theory.kv.geometry import Indexer, Layers
 from auditor.theory.tensors import Tensor
@@ -20,6 +21,10 @@ def attention(
 ) -> list[Tensor]:
     """Projections, norms and biases of every attention layer, a sparse-attention indexer's included."""
     found: list[Tensor] = []
+    if family.compressed:
+        for group in layers:
+            found += compressed.attention(facts, group)
+        return found + (compressed.indexer(facts, indexer) if indexer else [])
     for group in layers:
         found += _latent(facts, group) if facts.get("kv_lora_rank") else _grouped(family, facts, group)
     return found + (_indexer(facts, indexer.count) if indexer else [])

@@ -32,7 +32,9 @@ def _table(facts: Mapping[str, Any], group: Layers) -> tuple[int, int, float]:
     kind = scaling.get("rope_type", scaling.get("type"))
     whole = "qk_rope_head_dim" in facts or "rotary_dim" in facts or kind == "proportional"
     base = scaling.get("rope_theta", facts.get("rope_theta", 10000.0))
-    if group.kind == "sliding":
+    if group.kind == "compressed":
+        base = facts.get("compress_rope_theta", base)
+    elif group.kind == "sliding":
         base = facts.get("rope_local_base_freq", facts.get("swa_rope_theta", base))
     return _positions(facts, scaling, kind), size if whole else int(size * part), _number(base)
 

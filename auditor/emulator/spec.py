@@ -159,6 +159,8 @@ def spec_from(
     flavour = "vllm" if settings.engine in ("auto", "generic", "vllm") else settings.engine
     if flavour not in ("vllm", "sglang"):
         raise UsageError(f"the emulator plays vllm and sglang, not {settings.engine}: set endpoint.engine")
+    if any(group.kind == "compressed" for group in geometry.layers):
+        raise UsageError("the emulator plays no compressed caches: declare another model than DeepSeek-V4")
     if settings.decode_context_parallel > 1:
         raise UsageError("the emulator plays no decode context parallelism: leave it out of deployment.launch")
     base = Spec() if flavour == "vllm" else Spec(flavour="sglang", version="0.5.23", block_size=1, memory_fraction=0.88)

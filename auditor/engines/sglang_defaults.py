@@ -60,11 +60,14 @@ def _page(device: Device | None, geometry: Geometry | None, said: Mapping[str, A
     """Tokens of a page: 1, unless the attention kernel asks for more.
 
     The kernel is the one named, else by device and model (get_default_attn_backend in model_override_base.py,
-    model_overrides/deepseek_v2.py): sparse MLA takes 64 (128 on Intel), TensorRT-LLM's kernels on Blackwell 64.
+    model_overrides/deepseek_v2.py): DeepSeek-V4 takes 256, other sparse MLA 64 (128 on Intel), TensorRT-LLM's kernels
+    on Blackwell 64.
     """
     backend = str(said.get("attention_backend") or "").lower()
     if backend:
         return 128 if backend == "fa4" and _blackwell(device) else _PAGES.get(backend, 1)
+    if geometry is not None and geometry.architecture.startswith("DeepseekV4"):
+        return 256
     if geometry is not None and geometry.indexer is not None:
         return 128 if device is not None and device.vendor == "intel" else 64
     return 64 if _blackwell(device) else 1

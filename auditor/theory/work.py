@@ -63,7 +63,39 @@ def prefill_attention_flops(geometry: Geometry, tokens: float) -> float:
         * _pairs(group.kind, _reach(geometry, group), tokens)
         for group in geometry.layers
     )
-    return scores + _index_flops(geometry) * _pairs("full", None, tokens)
+    return scores + _compressed_scores(geometry, tokens) + _index_flops(geometry) * _pairs("full", None, tokens)
+
+
+def _compressed_scores(geometry: Geometry, tokens: float) -> float:
+    """Scores against the entries of compressed layers, beside their windows'."""
+    each = 4.0 * geometry.attention_heads
+    return sum(
+        each * group.count * group.qk_head_dim * _entry_pairs(geometry, group, tokens)
+        for group in geometry.layers
+        if group.kind == "compressed"
+    )
+
+
+def _entry_pairs(geometry: Geometry, group: Layers, tokens: float) -> float:
+    """Pairs of a token and an entry before it, of which each stands for `compression` tokens."""
+    most, ratio = _most_entries(geometry, group), group.compression
+    if most is None or tokens <= most * ratio:
+        return tokens * tokens / 2 / ratio
+    return most * most * ratio / 2 + (tokens - most * ratio) * most
+
+
+def _most_entries(geometry: Geometry, group: Layers) -> int | None:
+    """The most entries that a token attends to: those that the indexer of its ratio chooses; None: all."""
+    indexer = geometry.indexer
+    return indexer.topk if indexer is not None and indexer.compression == group.compression else None
+
+
+def _entries(geometry: Geometry, group: Layers, context: float) -> float:
+    """Entries that a sequence at `context` attends to; none of layers that do not compress."""
+    if group.kind != "compressed":
+        return 0.0
+    most = _most_entries(geometry, group)
+    return min(context / group.compression, most) if most is not None else context / group.compression
 
 
 def _pairs(kind: str, window: int | None, tokens: float) -> float:
@@ -84,12 +116,14 @@ def _reach(geometry: Geometry, group: Layers) -> int | None:
 
 
 def _index_flops(geometry: Geometry) -> float:
-    """FLOPs of the sparse-attention indexer for one pair of tokens, all layers: every head's product with the key."""
+    """FLOPs of the sparse-attention indexer for one pair of tokens, all layers: every head's product with the key, or
+    with the key's share that is one token's.
+    """
     indexer = geometry.indexer
     if indexer is None:
         return 0.0
     heads = geometry.extra.get("index_heads", _INDEX_HEADS)
-    return 2.0 * indexer.count * heads * max(0, indexer.token_bytes - _INDEX_SCALE)
+    return 2.0 * indexer.count * heads * max(0, indexer.token_bytes - _INDEX_SCALE) / indexer.compression
 
 
 def _scan_flops(geometry: Geometry) -> float:
@@ -122,9 +156,11 @@ def decode_attention_flops(geometry: Geometry, batch: float, context: float) -> 
     rank = geometry.extra.get("kv_lora_rank", 0)
     attention = _index_flops(geometry) * context
     for group in geometry.layers:
-        width = group.qk_head_dim + group.v_head_dim if group.latent_dim is None else group.latent_dim + rank
+        absorbed = group.kind == "mla"
+        width = (group.latent_dim or 0) + rank if absorbed else group.qk_head_dim + group.v_head_dim
         layers = group.count + group.readers
-        attention += 2.0 * layers * geometry.attention_heads * width * _seen(geometry, group, context)
+        seen = _seen(geometry, group, context) + _entries(geometry, group, context)
+        attention += 2.0 * layers * geometry.attention_heads * width * seen
     return batch * attention
 
 
@@ -132,19 +168,23 @@ def decode_kv_bytes(geometry: Geometry, settings: Settings, batch: float, contex
     """Bytes of keys, values and recurrent state that one device moves in one step: its layers, its heads, its share of
     the batch and, under context parallelism, of the tokens.
 
-    A recurrent layer reads its state and writes it back. A sparse-attention indexer reads all of its keys.
+    A recurrent layer reads its state and writes it back. A sparse-attention indexer reads all of its keys. Compressed
+    layers read their window and entries, those with an indexer the entries that it chose.
     """
-    cached = sum(
-        (group.count + group.readers) * layer_bytes(group, settings) * _seen(geometry, group, context)
-        for group in geometry.layers
-    )
+    cached = sum(_read_bytes(geometry, group, settings, context) for group in geometry.layers)
     if geometry.indexer is not None:
-        cached += geometry.indexer.count * geometry.indexer.token_bytes * context
+        cached += geometry.indexer.count * geometry.indexer.token_bytes * context / geometry.indexer.compression
     state = sum(
         layer.count * (conv_bytes(layer, settings) + 2 * matrix_bytes(layer, settings)) for layer in geometry.recurrent
     )
     each = cached / settings.decode_context_parallel + state
     return batch / settings.data_parallel * each / settings.pipeline_parallel
+
+
+def _read_bytes(geometry: Geometry, group: Layers, settings: Settings, context: float) -> float:
+    """Bytes of a group's cache that one sequence reads in one step: a compressed layer's window and entries."""
+    seen = _seen(geometry, group, context) + _entries(geometry, group, context)
+    return (group.count + group.readers) * layer_bytes(group, settings) * group.compression * seen
 
 
 def _seen(geometry: Geometry, group: Layers, context: float) -> float:

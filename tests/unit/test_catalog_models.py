@@ -38,6 +38,7 @@ PUBLISHED = [  # name, billions of parameters as published (model card, safetens
     ("deepseek-ai/DeepSeek-V2-Lite-Chat", 15.706),
     ("deepseek-ai/DeepSeek-V3", 671.03),
     ("deepseek-ai/DeepSeek-R1", 671.03),
+    ("deepseek-ai/DeepSeek-V4-Flash", 284.33),  # as llama.cpp counts: github.com/ggml-org/llama.cpp/issues/22319
     ("moonshotai/Kimi-K2-Instruct", 1026.4),
     ("openai/gpt-oss-20b", 20.91),
     ("openai/gpt-oss-120b", 116.83),
@@ -130,6 +131,14 @@ def test_active_parameters_as_published(name, billions, matrices):
     model = models.find(name)
     active = model.active_parameters + matrices * model.embedding_parameters
     assert active / 1e9 == pytest.approx(billions, rel=0.02)
+
+
+@pytest.mark.parametrize(("name", "total", "active"), [("flash", 284, 13), ("pro", 1573, 49)])
+def test_deepseek_v4_in_whole_billions(name, total, active):
+    """284B with 13B active and 1.6T with 49B active (huggingface.co/deepseek-ai/DeepSeek-V4-Pro), the head counted."""
+    model = models.find(f"deepseek-v4-{name}")
+    assert round(model.parameters / 1e9) == total
+    assert round((model.active_parameters + model.embedding_parameters) / 1e9) == active
 
 
 def test_next_token_layers_complete_the_file():

@@ -204,6 +204,13 @@ def test_modelopt_keeps_its_method_apart(tmp_path):
         hf.read(tmp_path)
 
 
+COMPRESSED = {
+    "architectures": ["DeepseekV4ForCausalLM"],
+    "sliding_window": 128,
+    "index_topk": 512,
+    "index_head_dim": 128,
+    "index_n_heads": 64,
+}
 REFUSED = [
     ({"architectures": ["NewForCausalLM"]}, "architecture NewForCausalLM is not known"),
     ({"architectures": ["FalconMambaForCausalLM"]}, "is a model without attention"),
@@ -214,7 +221,9 @@ REFUSED = [
     ({"architectures": ["BertForMaskedLM"]}, "is no text generator"),
     ({"architectures": ["Qwen2ForRewardModel"]}, "is no text generator"),
     ({"architectures": ["XLMRobertaModel"]}, "is an encoder or embedding model"),
-    ({"architectures": ["DeepseekV4ForCausalLM"], "compress_ratios": [0, 4]}, "is a model of compressed attention"),
+    ({"architectures": ["DeepseekV41ForCausalLM"], "compress_ratios": [1, 2]}, "is a kind of compressed attention"),
+    (COMPRESSED | {"compress_ratios": [0, 4]}, "tells 2 compress_ratios, too few for its layers"),
+    (COMPRESSED | {"compress_ratios": [0, 2] * 16}, "has a compress_ratio of 2, only 0, 4 and 128 are known"),
     ({"compress_ratios": [0, 4]}, "compressed attention layers"),
     ({"architectures": ["Gemma3ForCausalLM"], "use_bidirectional_attention": True}, "turns causal attention off"),
     ({"is_causal": False}, "turns causal attention off"),

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from auditor.theory.kv.compressed import entry_bytes
 from auditor.theory.kv.geometry import Geometry, Layers
 from auditor.theory.settings import Settings
 
@@ -70,9 +71,12 @@ def layer_bytes(group: Layers, settings: Settings) -> float:
     """Bytes that one token takes in one layer of the group, on one device.
 
     heads x (d_k + d_v) x b for MHA, GQA and MQA; (kv_lora_rank + qk_rope_head_dim) x b for MLA, whose latent is neither
-    doubled nor divided by TP (DeepSeek-V2, arXiv 2405.04434, section 2.1; vLLM MLAAttentionSpec).
+    doubled nor divided by TP (DeepSeek-V2, arXiv 2405.04434, section 2.1; vLLM MLAAttentionSpec). Of a compressed layer
+    the share of an entry; its window does not grow.
     """
     scales = _SCALES if settings.kv_cache_dtype.endswith(_SCALED) else 0
+    if group.latent_dim is not None and group.window is not None:  # DeepSeek-V4's
+        return entry_bytes(settings) / group.compression
     if group.latent_dim is not None:
         packed = _PACKED_LATENTS.get(settings.kv_cache_dtype)
         return packed or group.latent_dim * settings.kv_bytes + scales
@@ -92,5 +96,5 @@ def bytes_per_token(group: Layers, settings: Settings) -> float:
 def all_bytes_per_token(geometry: Geometry, settings: Settings) -> float:
     """Bytes that one token takes in every layer that one device holds, the keys of sparse attention's indexer too."""
     indexer = geometry.indexer
-    keys = -(-indexer.count // settings.pipeline_parallel) * indexer.token_bytes if indexer else 0
+    keys = -(-indexer.count // settings.pipeline_parallel) * indexer.token_bytes / indexer.compression if indexer else 0
     return sum(bytes_per_token(group, settings) for group in geometry.layers) + keys

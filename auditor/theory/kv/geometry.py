@@ -8,7 +8,7 @@ from auditor.theory.tensors import Tensor
 
 __all__ = ["Experts", "Geometry", "Indexer", "Layers", "Recurrent"]
 
-LayerKind = Literal["full", "sliding", "chunked", "mla"]
+LayerKind = Literal["full", "sliding", "chunked", "mla", "compressed"]
 RecurrentKind = Literal["linear", "mamba1", "mamba2", "short_conv"]
 
 
@@ -19,7 +19,8 @@ class Layers:
     `window` (tokens) belongs to sliding and chunked layers; `latent_dim` (kv_lora_rank + qk_rope_head_dim) to MLA,
     whose `kv_heads` is 1 for the cache. `qk_head_dim` and `v_head_dim` are per head, as attention computes them.
     `readers` are further layers that attend to this group's cache and store none of their own (Gemma's shared keys and
-    values).
+    values). "compressed" layers (DeepSeek-V4) keep one vector of `latent_dim` for each of the last `window` tokens and
+    one that stands for each `compression` tokens before.
     """
 
     kind: LayerKind
@@ -30,6 +31,7 @@ class Layers:
     window: int | None = None
     latent_dim: int | None = None
     readers: int = 0
+    compression: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,13 +59,14 @@ class Recurrent:
 class Indexer:
     """The small key cache by which sparse attention (DSA) picks what to attend to: `count` layers of it.
 
-    `token_bytes` is one token in one layer, never divided by tensor parallelism: 132 for 128 fp8 values and their
-    scale. `topk` is how many tokens attention then reads.
+    `token_bytes` is one key in one layer, never divided by tensor parallelism: 132 for 128 fp8 values and their scale.
+    `topk` is how many keys attention then reads the entries of. A key stands for `compression` tokens.
     """
 
     count: int
     token_bytes: int
     topk: int | None = None
+    compression: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,12 +4,14 @@ from collections.abc import Callable
 
 from auditor.theory.kv import llamacpp, lmdeploy, sglang, trtllm, vllm
 from auditor.theory.kv.cells import KvPool, all_bytes_per_token
+from auditor.theory.kv.compressed import refused
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.settings import Settings
 
 __all__ = ["KvPool", "capacity", "kv_pool"]
 
 _PAGE = 32
+_COMPRESSING = ("vllm", "sglang")  # engines whose pools for compressed caches are known
 
 _Pool = Callable[[Geometry, Settings, float | None], KvPool]
 _Capacity = Callable[[Geometry, Settings, KvPool, int], float]
@@ -18,9 +20,11 @@ _Capacity = Callable[[Geometry, Settings, KvPool, int], float]
 def kv_pool(geometry: Geometry, settings: Settings, pool_bytes: float | None) -> KvPool:
     """The pool of one data-parallel rank. Without `pool_bytes` (per device) the settings must fix it.
 
-    Raises ValueError where the engine's rule lacks an input: no bytes, no tokens and no context.
+    Raises ValueError where the engine's rule lacks an input (no bytes, no tokens and no context) or is not known.
     """
     size = pool_bytes if pool_bytes is not None else settings.kv_pool_bytes
+    if settings.engine not in _COMPRESSING:
+        refused(geometry, settings.engine)
     return _POOLS.get(settings.engine, _paged)(geometry, settings, size)
 
 

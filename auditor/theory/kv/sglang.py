@@ -8,8 +8,9 @@ srt/configs/model_config.py.
 import math
 from dataclasses import dataclass, replace
 
-from auditor.theory.kv import sglang_state
+from auditor.theory.kv import sglang_compressed, sglang_state
 from auditor.theory.kv.cells import KvPool, bytes_per_token
+from auditor.theory.kv.compressed import compressed
 from auditor.theory.kv.geometry import Geometry, Layers
 from auditor.theory.kv.releases import NEWEST, release
 from auditor.theory.settings import Settings
@@ -87,6 +88,8 @@ def pool(geometry: Geometry, settings: Settings, pool_bytes: float | None) -> Kv
     the target's keys and values as SGLang logs them ("KV Cache is allocated"), with neither. The token count is the
     full layers'. Raises ValueError where no size is known.
     """
+    if compressed(geometry):
+        return sglang_compressed.pool(geometry, settings, pool_bytes)
     page = settings.block_size or 1
     cell = _cell(geometry, settings)
     found = sglang_state.states(geometry, settings, pool_bytes)
@@ -121,6 +124,8 @@ def capacity(geometry: Geometry, settings: Settings, kv: KvPool, length: int) ->
     A request holds the sliding tokens that its next token reaches and a page. States bound the requests.
     Decode context parallelism shares a request's tokens over its devices.
     """
+    if compressed(geometry):
+        return sglang_compressed.capacity(geometry, settings, kv, length)
     page = (settings.block_size or 1) * settings.decode_context_parallel
     tokens = max(1, length)
     fits = kv.tokens * settings.decode_context_parallel / _paged(tokens, page)

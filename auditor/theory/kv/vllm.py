@@ -3,7 +3,8 @@
 from auditor.theory.kv.cells import KvPool, stage_layers
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.kv.releases import release
-from auditor.theory.kv.vllm_groups import Kind, Layout, layout
+from auditor.theory.kv.vllm_groups import layout
+from auditor.theory.kv.vllm_layout import Kind, Layout
 from auditor.theory.kv.vllm_specs import FULL, Model, Spec, token_bytes
 from auditor.theory.settings import Settings
 
@@ -142,7 +143,9 @@ def _bytes_per_token(geometry: Geometry, settings: Settings) -> float:
     model = Model.of(geometry, settings)
     layers = sum(stage_layers(group, settings) * token_bytes(group, model, settings) for group in model.layers)
     keys = model.indexer
-    return layers + (-(-keys.count // settings.pipeline_parallel) * keys.token_bytes if keys else 0)
+    if keys is None:
+        return layers
+    return layers + -(-keys.count // settings.pipeline_parallel) * keys.token_bytes / keys.compression
 
 
 def _refusal(geometry: Geometry, settings: Settings, blocks: int) -> str | None:

@@ -3,18 +3,18 @@
 A request takes blocks from one pool for every group; layers of a group share its block numbers.
 """
 
-from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
-from itertools import accumulate
 
+from auditor.theory.kv import vllm_compressed
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.kv.releases import release
-from auditor.theory.kv.vllm_specs import FULL, Kept, Model, Spec, layers_kept
+from auditor.theory.kv.vllm_layout import Kind, Layout
+from auditor.theory.kv.vllm_specs import FULL, Kept, Model, Spec, layers_kept, on_stages
 from auditor.theory.settings import Settings
 
-__all__ = ["Kind", "Layout", "layout"]
+__all__ = ["layout"]
 
 # First releases of rules.
 _V1 = (0, 8)  # before, one block table served all layers
@@ -28,38 +28,6 @@ _STAGE_PAGES = (0, 17)  # layers of unequal pages count on their own pipeline st
 _PADDED_GROUPS = (((0, 18), 1.5), ((0, 12), 1.25))  # how much larger a kind may be for the smaller to be padded up
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """Layers of one spec in `groups` groups; 0 for layers that lie in the blocks of the kind before them."""
-
-    spec: Spec
-    layers: int
-    groups: int
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """How the pool is cut: `block_bytes` of one block on the fullest pipeline stage, `group_size` layers in a group.
-
-    No kinds: a model without attention and state, which needs no pool.
-    """
-
-    kinds: tuple[Kind, ...]
-    group_size: int
-    block_bytes: int
-
-    @property
-    def tables(self) -> int:
-        """Block tables of one request."""
-        return sum(kind.groups for kind in self.kinds)
-
-    @property
-    def block(self) -> int:
-        """Tokens of a block of the layers that keep every token, else of the first."""
-        full = (kind.spec.block for kind in self.kinds if kind.spec.kind in FULL)
-        return next(full, self.kinds[0].spec.block if self.kinds else 1)
-
-
 def layout(geometry: Geometry, settings: Settings) -> Layout:
     """The layout that this release gives the model.
 
@@ -71,6 +39,8 @@ def layout(geometry: Geometry, settings: Settings) -> Layout:
 @lru_cache(maxsize=4096)
 def _layout(model: Model, settings: Settings) -> Layout:
     version = release(settings.engine_version)
+    if vllm_compressed.compresses(model):
+        return vllm_compressed.layout(model, settings)
     kept = layers_kept(model, settings)
     if not kept:
         return Layout((), 0, 0)
@@ -90,7 +60,7 @@ def _in_one_group(kept: list[Kept], model: Model, settings: Settings, version: t
     if stages == 1 or (len(kept) > 1 and _V1 <= version < _STAGE_PAGES):
         size = sum(layer.count * layer.spec.page for layer in kept)
     else:
-        counts = [_on_stages(layer, model.depth, stages) for layer in kept]
+        counts = [_stages_of(layer, model.depth, stages) for layer in kept]
         size = max(
             sum(count.count(stage) * layer.spec.page for count, layer in zip(counts, kept, strict=True))
             for stage in range(stages)
@@ -107,7 +77,7 @@ def _in_groups(kept: list[Kept], model: Model, settings: Settings, version: tupl
     most, stages = group_size, settings.pipeline_parallel
     if stages > 1:
         most = max(
-            _fullest(_on_stages(layer, model.depth, stages), kind.groups, stages)
+            _fullest(_stages_of(layer, model.depth, stages), kind.groups, stages)
             for layer, kind in zip(kept, kinds, strict=True)
         )
     return Layout(kinds, group_size, most * kept[0].spec.page)
@@ -203,17 +173,9 @@ def _merged(kept: Iterable[Kept]) -> list[Kept]:
 # ------------------------------------------------------------------------------------------------------------- stages
 
 
-def _on_stages(kept: Kept, depth: int, stages: int) -> list[int]:
-    """The pipeline stage of each layer of a kind, which is taken to be spread evenly over the model's depth.
-
-    get_pp_indices in vllm/distributed/utils.py: what does not divide goes to the stages before the last, from behind.
-    Drafts lie on the last stage.
-    """
-    each, rest = divmod(depth, stages)
-    sizes = [each + (stages - 1 - rest <= stage < stages - 1) for stage in range(stages)]
-    ends = list(accumulate(sizes))
-    places = ((2 * layer + 1) * depth // (2 * kept.layers) for layer in range(kept.layers))
-    return [bisect_right(ends, place) for place in places] + [stages - 1] * kept.drafts
+def _stages_of(kept: Kept, depth: int, stages: int) -> list[int]:
+    """The pipeline stage of each layer of a kind; drafts lie on the last."""
+    return on_stages(kept.layers, depth, stages) + [stages - 1] * kept.drafts
 
 
 def _fullest(stages_of: list[int], groups: int, stages: int) -> int:

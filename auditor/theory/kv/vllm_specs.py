@@ -1,8 +1,10 @@
 """What vLLM keeps for each layer: a page of so many tokens and bytes (vllm/v1/kv_cache_interface.py)."""
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from auditor.theory.kv.cells import kv_heads, layer_bytes
 from auditor.theory.kv.geometry import Geometry, Indexer, Layers, Recurrent
@@ -10,7 +12,7 @@ from auditor.theory.kv.releases import release
 from auditor.theory.kv.state import state_bytes
 from auditor.theory.settings import Settings
 
-__all__ = ["FULL", "Kept", "Model", "Spec", "layers_kept", "token_bytes"]
+__all__ = ["FULL", "Kept", "Model", "Spec", "drafts", "layers_kept", "on_stages", "token_bytes"]
 
 FULL = frozenset({"full", "mla", "indexer"})
 """Kinds that keep every token of a request."""
@@ -90,13 +92,13 @@ def layers_kept(model: Model, settings: Settings) -> list[Kept]:
     recurrent = model.recurrent if version >= _STATES_IN_BLOCKS else ()
     block = _block(model, settings, version)
     kept = [Kept(_attention(group, model, settings, version, block), group.count) for group in model.layers]
-    drafts = _drafts(settings)
-    if kept and drafts:
+    drafted = drafts(settings)
+    if kept and drafted:
         first = next((i for i, layer in enumerate(kept) if layer.spec.kind in FULL), 0)
-        kept[first] = replace(kept[first], drafts=drafts)
+        kept[first] = replace(kept[first], drafts=drafted)
     if model.indexer is not None:
         keys = model.indexer.token_bytes
-        kept.append(Kept(Spec("indexer", block, block * keys, None, (keys,)), model.indexer.count, drafts))
+        kept.append(Kept(Spec("indexer", block, block * keys, None, (keys,)), model.indexer.count, drafted))
     page = max((layer.spec.page for layer in kept if layer.spec.kind in FULL), default=0)
     kept += [Kept(_state(layer, model, settings, block, page), layer.count) for layer in recurrent]
     return [layer for layer in kept if layer.count]
@@ -129,11 +131,22 @@ def _attention(group: Layers, model: Model, settings: Settings, version: tuple[i
     return Spec(group.kind, tokens, round(tokens * token_bytes(group, model, settings)), group.window, shape)
 
 
-def _drafts(settings: Settings) -> int:
+def drafts(settings: Settings) -> int:
     """MTP and EAGLE drafts keep full layers of their own, shaped like the target's."""
     if settings.draft_layers is not None:
         return settings.draft_layers
     return 1 if settings.speculative_tokens > 0 else 0
+
+
+def on_stages(layers: int, depth: int, stages: int) -> list[int]:
+    """The pipeline stage of each of a kind's layers, which are taken to be spread evenly over the model's depth.
+
+    get_pp_indices in vllm/distributed/utils.py: what does not divide goes to the stages before the last, from behind.
+    """
+    each, rest = divmod(depth, stages)
+    sizes = [each + (stages - 1 - rest <= stage < stages - 1) for stage in range(stages)]
+    ends = list(accumulate(sizes))
+    return [bisect_right(ends, (2 * layer + 1) * depth // (2 * layers)) for layer in range(layers)]
 
 
 # ------------------------------------------------------------------------------------------------------------- hybrids
