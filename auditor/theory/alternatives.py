@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Geometry
+from auditor.theory.kv.llamacpp import STEP_CELLS
 from auditor.theory.roofline import predict_decode, predict_prefill
 from auditor.theory.settings import Settings
 from auditor.units import count, quantity
@@ -18,7 +19,6 @@ _USUAL_FRACTION = {"vllm": 0.92, "sglang": 0.88, "trtllm": 0.9}
 _MOST_FRACTION = 0.95  # beyond which what an engine does not count (its context, graphs) has no room
 _AWQ_BITS = 4.156  # 4-bit weights with a 16-bit scale and a 4-bit zero for 128 of them
 _SMALL_BATCH = 2048  # vLLM's smallest default of max_num_batched_tokens (vllm/engine/arg_utils.py)
-_PAD = 256  # cells to which llama.cpp pads a slot's context
 _Q8_0 = 34 / 32  # bytes per value of llama.cpp's q8_0 (ggml-common.h: 32 values and a 2-byte scale)
 
 
@@ -113,7 +113,7 @@ def _off(settings: Settings) -> Iterator[Alternative]:
 
 def _slots(settings: Settings, target: float, longest: float) -> Iterator[Alternative]:
     """llama.cpp: a slot for each request, each with the context of the longest one."""
-    slots, context = math.ceil(target), math.ceil(longest / _PAD) * _PAD
+    slots, context = math.ceil(target), math.ceil(longest / STEP_CELLS) * STEP_CELLS
     if (settings.slots, settings.max_model_len) == (slots, context) and not settings.kv_unified:
         return
     cut = replace(settings, slots=slots, max_model_len=context, kv_unified=False)

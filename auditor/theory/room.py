@@ -10,6 +10,7 @@ from auditor.theory.device import Device
 from auditor.theory.judging import largest
 from auditor.theory.kv.cells import KvPool
 from auditor.theory.kv.geometry import Geometry
+from auditor.theory.kv.llamacpp import STEP_CELLS
 from auditor.theory.levers import name, spell
 from auditor.theory.memory import memory
 from auditor.theory.settings import Settings
@@ -18,7 +19,6 @@ from auditor.units import count
 __all__ = ["Pinned", "enough", "pinned", "ways"]
 
 _MIB = 2**20
-_PAD = 256  # cells to which llama.cpp pads a slot's context
 _MOST = 256  # times the present pool, beyond which nobody enlarges it
 
 
@@ -62,7 +62,7 @@ def pinned(
     """
     geometry, settings, device = theory
     if settings.engine == "llamacpp":
-        cells = math.ceil(length / _PAD) * _PAD * max(target, settings.slots or 1)
+        cells = math.ceil(length / STEP_CELLS) * STEP_CELLS * max(target, settings.slots or 1)
         return Pinned("context", cells, cells, False) if cells > kv.tokens else None
     need = enough(kv, holds) if settings.pins_pool else None
     if need is None or need.tokens <= kv.tokens:

@@ -14,7 +14,13 @@ from auditor.theory.kv.releases import build
 from auditor.theory.kv.state import conv_bytes, matrix_bytes
 from auditor.theory.settings import Settings
 
-__all__ = ["capacity", "pool"]
+__all__ = ["STEP_CELLS", "UBATCH", "capacity", "pool"]
+
+UBATCH = 512
+"""Tokens of a micro-batch where no flag says so (-ub)."""
+STEP_CELLS = 256
+"""Cells in steps of which a context is padded."""
+
 
 _LATENTS = 5139  # MLA keeps latents instead of every head (#12801)
 _WINDOWS = 5430  # sliding layers keep their window (#13194)
@@ -64,7 +70,6 @@ _WINDOWED = frozenset(
     }
 )
 
-_UBATCH = 512
 _QUANT_BLOCK = 32  # values of one block of a quantised cache type
 _PLAIN = (2.0, 4.0)
 _ROTARY = 64  # rotary values in a latent where the model's own rank is not known
@@ -174,15 +179,15 @@ def _filled(geometry: Geometry, settings: Settings, cell: _Bytes, size: float) -
 def _window_cells(geometry: Geometry, settings: Settings, sequences: int) -> int:
     """Cells of sliding layers: the window of each sequence that shares the buffer and one micro-batch, padded."""
     window = max((group.window or 0 for group in geometry.layers), default=0)
-    return _pad(window * sequences + (settings.ubatch or _UBATCH), settings)
+    return _pad(window * sequences + (settings.ubatch or UBATCH), settings)
 
 
 def _pad(cells: int, settings: Settings) -> int:
     """Cells in steps of 256; of 32 in older builds without flash attention."""
     at = build(settings.engine_version)
-    step = 256
+    step = STEP_CELLS
     if at < _UNPADDED[1]:
-        step = 1 if at >= _UNPADDED[0] else 256 if settings.fused_attention else 32
+        step = 1 if at >= _UNPADDED[0] else STEP_CELLS if settings.fused_attention else 32
     return math.ceil(cells / step) * step
 
 

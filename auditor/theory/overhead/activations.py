@@ -8,10 +8,12 @@ from auditor.theory.kv.cells import attention_parallel
 from auditor.theory.kv.geometry import Geometry, Layers
 from auditor.theory.settings import Settings
 
-__all__ = ["expert_workspace", "forward", "hidden"]
+__all__ = ["USUAL_RATIO", "expert_workspace", "forward", "hidden"]
 
-# Without figures of the model: Llama's ratio (14336 / 4096), which most dense models keep within a factor of 1.5.
-_USUAL_RATIO = 3.5
+USUAL_RATIO = 3.5
+"""Width of an MLP over the hidden size where the model does not tell: Llama's (14336 / 4096), which most dense models
+keep within a factor of 1.5.
+"""
 
 
 def hidden(geometry: Geometry, settings: Settings, tokens: int) -> float:
@@ -37,7 +39,7 @@ def _mlp_width(geometry: Geometry) -> float:
     """Width of a dense MLP; mixtures of experts need not have one."""
     if geometry.intermediate_size is not None:
         return geometry.intermediate_size
-    return 0.0 if geometry.experts else _USUAL_RATIO * geometry.hidden_size
+    return 0.0 if geometry.experts else USUAL_RATIO * geometry.hidden_size
 
 
 def expert_workspace(geometry: Geometry, settings: Settings, tokens: int) -> float:

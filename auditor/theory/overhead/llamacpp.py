@@ -2,14 +2,15 @@
 
 from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Geometry
+from auditor.theory.kv.llamacpp import UBATCH
 from auditor.theory.kv.releases import build
+from auditor.theory.overhead import activations
 from auditor.theory.overhead.share import GIB, NOTHING, Band, Share, gib
 from auditor.theory.settings import Settings
 
 __all__ = ["share"]
 
-_UBATCH = 512
-_FEW_OUTPUTS = 7000  # from about here on a server reserves rows of logits for its slots, not for every token of a step
+_FEW_OUTPUTS = 9400  # a server reserves rows of logits for its slots, not for every token of a step (#23861)
 
 # What a context costs before anything is loaded, by who drives the device.
 _CONTEXT = {"nvidia": gib(0.2, 0.4, 0.8), "amd": gib(0.2, 0.4, 0.9), "apple": gib(0.0, 0.05, 0.3)}
@@ -24,8 +25,8 @@ def share(geometry: Geometry, settings: Settings, device: Device, usable: float)
     Llama-3) before a server reserved only one row a slot. Without flash attention scores come on top, n_ubatch x
     context x heads x 4 bytes, which the range does not hold.
     """
-    tokens = settings.ubatch or _UBATCH
-    width = geometry.intermediate_size or 3.5 * geometry.hidden_size
+    tokens = settings.ubatch or UBATCH
+    width = geometry.intermediate_size or activations.USUAL_RATIO * geometry.hidden_size
     step = 4.0 * tokens * (3 * width + 7 * geometry.hidden_size)
     logits = 4.0 * tokens * geometry.vocab_size
     few = build(settings.engine_version) >= _FEW_OUTPUTS
