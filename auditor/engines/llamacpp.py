@@ -9,11 +9,12 @@ from auditor.engines.flavour import NOTHING, Flag, Flavour, Reply
 from auditor.engines.replies import Facts, field, models, owned_by, says_metric
 from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Geometry
+from auditor.theory.kv.llamacpp import STEP_CELLS, UBATCH
+from auditor.theory.kv.releases import build
 
 __all__ = ["FLAVOUR", "slot_context"]
 
 _FUSED, _SHARED_SLOTS, _OWN_CONTEXT = 6325, 6930, 7400  # builds of August, November and December 2025
-_NEWEST = 10**6
 
 _FLAGS = (
     Flag(("-m", "--model"), "model"),
@@ -65,8 +66,8 @@ def slot_context(context: int, slots: int, *, unified: bool) -> int:
     """The context of one slot, as llama-context.cpp computes it: cells padded to 256, split over the slots unless they
     share one buffer.
     """
-    padded = -(-context // 256) * 256
-    return padded if unified else -(-(padded // slots) // 256) * 256
+    padded = -(-context // STEP_CELLS) * STEP_CELLS
+    return padded if unified else -(-(padded // slots) // STEP_CELLS) * STEP_CELLS
 
 
 def _derive(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -142,25 +143,19 @@ def _defaults(
     context; by build number, before pull request 16736 one slot of its own, before 16653 a context of 4,096, before
     15434 scores in memory.
     """
-    build = _build(release)
-    slots = 4 if build >= _SHARED_SLOTS else 1
+    number = build(release)
+    slots = 4 if number >= _SHARED_SLOTS else 1
     found = {
         "slots": slots,
         "max_num_seqs": slots,
-        "kv_unified": build >= _SHARED_SLOTS,
-        "ubatch": 512,
+        "kv_unified": number >= _SHARED_SLOTS,
+        "ubatch": UBATCH,
         "max_num_batched_tokens": 2048,
         "kv_cache_dtype": "f16",
         "full_swa_cache": False,
-        "fused_attention": build >= _FUSED,
+        "fused_attention": number >= _FUSED,
     }
-    return found if build >= _OWN_CONTEXT else found | {"max_model_len": 4096}
-
-
-def _build(release: str | None) -> int:
-    """The number of a build ("b7079", "6123 (abc1234)"); without one the newest."""
-    match = re.search(r"(?<![\w.])b?(\d{4,5})(?![\d.])", release or "")
-    return int(match[1]) if match else _NEWEST
+    return found if number >= _OWN_CONTEXT else found | {"max_model_len": 4096}
 
 
 FLAVOUR = Flavour(

@@ -8,12 +8,10 @@ import pytest
 
 from auditor.__main__ import main
 from auditor.errors import UsageError
-from auditor.instruments.ages import aged
 from auditor.instruments.forecast import forecast
 from auditor.instruments.guess import guess
 from auditor.instruments.load import asked
 from auditor.instruments.predict import Predicted, predict
-from auditor.theory.settings import Settings
 
 ROW: dict[str, Any] = {
     "model": "llama-3.1-70b",
@@ -120,10 +118,8 @@ AGES = [  # the engine as it is written, fused attention, eager
 
 @pytest.mark.parametrize(("written", "fused", "eager"), AGES)
 def test_what_old_engines_could_not_do(written, fused, eager):
-    name, _, version = written.partition(" ")
-    settings = Settings(engine={"llama.cpp": "llamacpp"}.get(name, name), engine_version=version or None)
-    found = aged(settings, written)
-    assert (found.fused_attention, found.enforce_eager) == (fused, eager)
+    found, _ = asked({"engine": written, "model": "llama-3.1-8b", "accelerator": "h100-sxm"})
+    assert (found.settings.fused_attention, found.settings.enforce_eager) == (fused, eager)
 
 
 # ------------------------------------------------------------------------------------------------------------ in detail
