@@ -25,6 +25,7 @@ from auditor.loading.problems import one_line
 from auditor.profile import Deployment, Endpoint, Profile
 from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Geometry
+from auditor.theory.kv.releases import NEWEST, build
 from auditor.theory.settings import Settings
 
 __all__ = ["Inputs", "inputs"]
@@ -156,11 +157,10 @@ def _numbers(written: str) -> str | None:
     return None if match is None else match[1]
 
 
-@cache
 def _build(written: str) -> str | None:
-    """llama.cpp's build ("b6918", "6918"), which no date is."""
-    match = re.search(r"\bb\d{3,}\b", written) or re.fullmatch(r"\d{5,}", written.strip())
-    return None if match is None else match[0]
+    """llama.cpp's build, which no date is."""
+    number = build(written)
+    return None if number == NEWEST else f"b{number}"
 
 
 def _endpoint(engine: str) -> Endpoint:
@@ -307,10 +307,6 @@ def _device_source(values: Mapping[str, Any], device: Device | None) -> str:
 
 def _deployment(values: Mapping[str, Any], version: str | None) -> Deployment:
     """The fields that a profile has too."""
-    fraction = next(
-        (values[key] for key in ("gpu_memory_utilization", "mem_fraction_static", "memory_fraction") if key in values),
-        None,
-    )
     return Deployment(
         count=values.get("count", 1),
         tensor_parallel=values.get("tensor_parallel"),
@@ -323,8 +319,6 @@ def _deployment(values: Mapping[str, Any], version: str | None) -> Deployment:
         max_model_len=values.get("max_model_len"),
         max_num_seqs=values.get("slots") or values.get("max_num_seqs"),
         max_num_batched_tokens=values.get("max_num_batched_tokens"),
-        gpu_memory_utilization=fraction,
-        mem_fraction_static=fraction,
         block_size=values.get("block_size"),
         enforce_eager=values.get("enforce_eager"),
     )
@@ -345,9 +339,10 @@ def _computing(values: Mapping[str, Any], device: Device | None) -> dict[str, An
 
 
 def _own(values: Mapping[str, Any], engine: str) -> dict[str, Any]:
-    """The fields of `Settings` that a profile has no word for, as given; they win over what was resolved."""
+    """The fields of `Settings` that a profile has no word for, or has by engine, as given; they win over what was
+    resolved.
+    """
     names = {
-        "memory_fraction": "memory_fraction",
         "kv_bytes_per_element": "kv_bytes",
         "kv_pool_tokens": "kv_pool_tokens",
         "decode_context_parallel": "decode_context_parallel",
@@ -365,7 +360,7 @@ def _own(values: Mapping[str, Any], engine: str) -> dict[str, Any]:
         "kv_unified": "kv_unified",
     }
     own = {field: values[key] for key, field in names.items() if key in values}
-    for key in ("gpu_memory_utilization", "mem_fraction_static"):
+    for key in ("memory_fraction", "gpu_memory_utilization", "mem_fraction_static"):
         if key in values:
             own.setdefault("memory_fraction", values[key])
     if "kv_pool_gib" in values:
