@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from auditor.engines import vllm_states
+from auditor.engines import vllm_batches, vllm_states
 from auditor.engines.flavour import NOTHING
 from auditor.engines.formats import kv_bytes
 from auditor.engines.generations import compute_capability
@@ -13,9 +13,9 @@ from auditor.theory.kv.releases import release
 
 __all__ = ["defaults"]
 
-_GIB = 2**30
 _BLOCK = 16  # CacheConfig.DEFAULT_BLOCK_SIZE
 _CPU_BLOCK = 128
+_XPU_BLOCK = (0, 9, 2)
 _BACKENDS_ASK = (0, 18, 0)  # from here on the attention backend says which block it wants
 # Blocks of MLA kernels (get_supported_kernel_block_sizes in vllm/v1/attention/backends/mla).
 _MLA_BLOCKS = {"FLASHMLA": 64, "CUTLASS_MLA": 128, "FLASHINFER_MLA": 32, "TRITON_MLA": 16, "FLASH_ATTN_MLA": 16}
@@ -29,7 +29,7 @@ def defaults(
     gpu_memory_utilization: vllm/config/cache.py, 0.9 up to 0.19, 0.92 from 0.20.
     """
     number = release(version)
-    tokens, sequences = _batch_limits(number, device, said)
+    tokens, sequences = vllm_batches.limits(number, device, geometry, said)
     return {
         "memory_fraction": 0.92 if number >= (0, 20, 0) else 0.9,
         "max_num_batched_tokens": tokens,
@@ -44,41 +44,6 @@ def defaults(
     }
 
 
-# -------------------------------------------------------------------------------------------------------- batch limits
-
-
-def _batch_limits(number: tuple[int, int, int], device: Device | None, said: Mapping[str, Any]) -> tuple[int, int]:
-    """Tokens of a step and requests of a batch, bounded by each other.
-
-    EngineArgs.get_batch_defaults and _set_default_max_num_seqs_and_batched_tokens_args in vllm/engine/arg_utils.py:
-    `--performance-mode throughput` doubles both, and a step never needs more tokens than all requests hold.
-    """
-    tokens, sequences = _by_device(number, device, said)
-    if said.get("performance_mode") == "throughput":
-        tokens, sequences = 2 * tokens, 2 * sequences
-    sequences = said.get("max_num_seqs") or sequences
-    length = said.get("max_model_len")
-    tokens = said.get("max_num_batched_tokens") or (min(tokens, sequences * length) if length else tokens)
-    return tokens, min(sequences, tokens)
-
-
-def _by_device(number: tuple[int, int, int], device: Device | None, said: Mapping[str, Any]) -> tuple[int, int]:
-    """Pull requests 12369 and 17885: devices of at least 70 GiB that are no A100 get 8192 and 1024; 51726: at least
-    160 GiB get 16384. TPUs by chip, the CPU by how many ranks it plays.
-    """
-    if said.get("vendor") == "cpu":
-        ranks = (said.get("tensor_parallel") or 1) * (said.get("pipeline_parallel") or 1)
-        return 2048 * ranks, 128 * ranks
-    if device is None or number < (0, 8, 5):  # before the token budget followed the device
-        return 2048, 256
-    tpu = {"tpu-v6e": 1024, "tpu-v5e": 512, "tpu-v5p": 256}.get(device.key)
-    memory = device.memory_bytes / _GIB
-    if tpu is None and memory >= 160 and number >= (0, 27, 0):
-        return 16384, 1024
-    large = memory >= 70 and "a100" not in device.key.lower()
-    return tpu or (8192 if large else 2048), 1024 if large else 256
-
-
 # ------------------------------------------------------------------------------------------------------------ KV cache
 
 
@@ -87,13 +52,13 @@ def _block_size(
 ) -> int:
     """Tokens of a block before a hybrid's alignment, which `theory.kv.vllm` computes.
 
-    16 on GPUs (update_block_size_for_backend in vllm/platforms/interface.py); 64 on Intel's (platforms/xpu.py); 128 on
-    the CPU (platforms/cpu.py, whose MLA kernel for CPUs without AMX takes 16, told by the server alone).
+    16 on GPUs (update_block_size_for_backend in vllm/platforms/interface.py); 64 on Intel's with V1 (platforms/xpu.py);
+    128 on the CPU (platforms/cpu.py, whose MLA kernel for CPUs without AMX takes 16, told by the server alone).
     """
     vendor = said.get("vendor") or (device.vendor if device else "nvidia")
     if vendor == "cpu":
         return _CPU_BLOCK
-    if vendor == "intel":
+    if vendor == "intel" and number >= _XPU_BLOCK:
         return 64
     latent = geometry is not None and any(group.kind == "mla" for group in geometry.layers)
     if not latent or vendor != "nvidia":

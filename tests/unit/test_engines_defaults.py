@@ -65,9 +65,17 @@ def test_vllms_sparse_mla_takes_64_and_an_8_bit_cache_flashmlas_block():
     assert defaults("vllm", "0.19.0", "b200-sxm", LATENT, attention_backend="CUTLASS_MLA")["block_size"] == 128
 
 
-def test_vllms_block_of_other_models():
-    assert defaults("vllm", "0.18.0", "h200-sxm", LLAMA)["block_size"] == 16
-    assert defaults("vllm", "0.18.0", "max-1550", LLAMA)["block_size"] == 64
+@pytest.mark.parametrize(
+    ("device", "release", "block"),
+    [
+        ("h200-sxm", "0.18.0", 16),
+        ("max-1550", "0.18.0", 64),
+        ("max-1550", "0.9.2", 64),
+        ("max-1550", "0.9.1", 16),  # vllm/platforms/xpu.py
+    ],
+)
+def test_vllms_block_of_other_models(device, release, block):
+    assert defaults("vllm", release, device, LLAMA)["block_size"] == block
 
 
 @pytest.mark.parametrize(
@@ -79,6 +87,25 @@ def test_vllms_block_of_other_models():
         ("l4", "0.18.0", {"max_model_len": 4096}, 2048, 256),
         ("a800-sxm-80", "0.18.0", {}, 8192, 1024),  # its name holds no "a100"
         ("tpu-v6e", "0.18.0", {}, 1024, 256),
+        # A100: pull request 17885 took it out in 0.9.0, 17073 had put it in with all devices of 70 GiB in 0.8.5
+        ("a100-sxm-80", "0.8.5", {}, 8192, 1024),
+        ("a100-sxm-80", "0.8.x", {}, 8192, 1024),
+        ("a100-sxm-80", "0.9.0", {}, 2048, 256),
+        # before, H100 and H200 alone
+        ("h200-sxm", "0.8.4", {}, 8192, 1024),
+        ("mi300x", "0.8.4", {}, 2048, 256),
+        # V0: prompts whole, unless they are long and nothing speaks against cutting them
+        ("h100-sxm", "0.7.3", {"max_model_len": 8192}, 8192, 256),
+        ("h100-sxm", "0.7.3", {"max_model_len": 65536}, 2048, 256),
+        ("h100-sxm", "0.7.3", {"max_model_len": 65536, "speculative": "ngram"}, 65536, 256),
+        ("mi300x", "0.9.0", {"max_model_len": 65536}, 65536, 256),
+        ("mi300x", "0.9.1", {"max_model_len": 65536}, 8192, 1024),
+        # 160 GiB and more: pull request 51726
+        ("b200-sxm", "0.27.1", {}, 8192, 1024),
+        ("b200-sxm", "0.28.0", {}, 16384, 1024),
+        # limits bound each other since 0.10.1 and 0.11.1
+        ("h100-sxm", "0.11.0", {"max_num_seqs": 2, "max_model_len": 1000}, 8192, 2),
+        ("h100-sxm", "0.10.0", {"max_num_batched_tokens": 512}, 512, 1024),
     ],
 )
 def test_vllms_batch_limits_bound_each_other(device, release, said, tokens, sequences):
@@ -209,8 +236,9 @@ def test_llamacpps_slots_and_context_by_build(build, slots, unified, context):
     [
         ("rtx-5000-ada", (8, 9)),
         ("rtx-a5000", (8, 6)),
-        ("gb300", (10, 0)),
-        ("gb10", (12, 0)),
+        ("b200-sxm", (10, 0)),
+        ("gb300", (10, 3)),
+        ("gb10", (12, 1)),
         ("gh200-96", (9, 0)),
         ("v100-sxm2-32", (7, 0)),
         ("mi300x", None),
@@ -218,6 +246,33 @@ def test_llamacpps_slots_and_context_by_build(build, slots, unified, context):
 )
 def test_generations_by_the_name_of_the_device(device, pair):
     assert compute_capability(accelerators.find(device)) == pair
+
+
+@pytest.mark.parametrize(
+    ("written", "pair"),
+    [
+        ("RTX2080Ti-22G", (7, 5)),
+        ("2080Ti", (7, 5)),
+        ("Quadro RTX 8000", (7, 5)),
+        ("RTX8000", (7, 5)),
+        ("TITAN RTX", (7, 5)),
+        ("GTX 1660", (7, 5)),
+        ("V100S", (7, 0)),
+        ("GTX1080Ti", (6, 1)),
+        ("Tesla P40", (6, 1)),
+        ("P100", (6, 0)),
+        ("RTX3080-20G", (8, 6)),
+        ("RTX4090D", (8, 9)),
+        ("RTX 5070 Ti Laptop", (12, 0)),
+        ("CMP 170HX", (8, 0)),
+        ("CUDA", None),
+        ("80G-class", None),
+    ],
+)
+def test_generations_as_people_write_them(written, pair):
+    """developer.nvidia.com/cuda-gpus and cuda-legacy-gpus."""
+    device = replace(accelerators.find("l4"), key=written)
+    assert compute_capability(device) == pair
 
 
 def test_every_nvidia_device_of_the_catalogue_has_a_generation():
