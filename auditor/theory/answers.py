@@ -153,6 +153,8 @@ def saving(geometry: Geometry, settings: Settings) -> Saving | None:
     heads = geometry.attention_heads
     wide = replace(geometry, layers=tuple(_every_head(group, heads) for group in geometry.layers), indexer=None)
     now, then = (all_bytes_per_token(g, settings) for g in (geometry, wide))
+    if any(group.kind == "compressed" for group in geometry.layers):
+        return Saving("compressed attention", now, then)
     if any(group.latent_dim for group in geometry.layers):
         return Saving("MLA", now, then)
     fewest = min(group.kv_heads for group in geometry.layers)
@@ -160,7 +162,7 @@ def saving(geometry: Geometry, settings: Settings) -> Saving | None:
 
 
 def _every_head(group: Layers, heads: int) -> Layers:
-    kind: Any = "full" if group.kind == "mla" else group.kind
+    kind: Any = "full" if group.kind in ("mla", "compressed") else group.kind
     return replace(group, kind=kind, kv_heads=max(heads, group.kv_heads), latent_dim=None)
 
 

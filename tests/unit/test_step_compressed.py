@@ -2,7 +2,8 @@
 
 import pytest
 
-from auditor.catalog import models
+from auditor.catalog import accelerators, models
+from auditor.theory.memory import memory
 from auditor.theory.settings import Settings
 from auditor.theory.weights import per_device_bytes
 from auditor.theory.work import decode_attention_flops, decode_flops, decode_kv_bytes, prefill_attention_flops
@@ -10,6 +11,7 @@ from auditor.theory.work import decode_attention_flops, decode_flops, decode_kv_
 GIB = 2**30
 FLASH = models.find("deepseek-ai/DeepSeek-V4-Flash")
 PRO = models.find("deepseek-ai/DeepSeek-V4-Pro")
+B200 = accelerators.find("b200-sxm")
 VLLM = Settings(engine="vllm", kv_cache_dtype="fp8", kv_bytes=1.0)
 
 
@@ -57,3 +59,31 @@ def test_weights_as_loaded():
         capability=(12, 0),
     )
     assert per_device_bytes(FLASH, served) / GIB == pytest.approx(74.85, rel=0.02)
+
+
+def test_the_pool_of_eight_devices():
+    """github.com/vllm-project/vllm/issues/51454: 20.43 requests of 1,048,576 tokens (0.25.0, TP 8, EP, fp8). One needs
+    7,450 blocks of 1,039,680 bytes, so the pool was 147.4 GiB.
+    """
+    served = Settings(
+        engine="vllm",
+        engine_version="0.25.0",
+        devices=8,
+        tensor_parallel=8,
+        expert_parallel=8,
+        quantization="mxfp4",
+        weight_bits=4.25,
+        kv_cache_dtype="fp8",
+        kv_bytes=1.0,
+        vendor="nvidia",
+        capability=(10, 0),
+        memory_fraction=0.95,
+        max_num_seqs=256,
+        max_num_batched_tokens=8192,
+        max_model_len=1 << 20,
+    )
+    found = memory(FLASH, served, B200)
+    held = 20.43 * 7450 * 1_039_680
+    assert found.pool == pytest.approx(held, rel=0.03)
+    assert found.pool_low < held < found.pool_high
+    assert any("DeepSeek-V4" in note for note in found.notes)
