@@ -170,6 +170,19 @@ def test_default_limits_follow_the_device():
     assert small.activations == 38.25 * 256 * 128_256 + (2048 + 256) * 4096 * 2
 
 
+def test_the_default_limits_of_an_a100_changed_in_0_9():
+    """Pull requests 17073 and 17885 of vllm-project/vllm: 1,024 requests of 8,192 tokens a step, then 256 of 2,048."""
+    a100 = replace(H100, device="a100-sxm-80")
+    logits = {
+        version: found("llama-3.1-8b", version, log=a100, max_num_seqs=None, max_num_batched_tokens=None).activations
+        for version in ("0.8.5", "0.9.0")
+    }
+    assert logits == {
+        "0.8.5": 38.25 * 1024 * 128_256 + (8192 + 1024) * 4096 * 2,
+        "0.9.0": 38.25 * 256 * 128_256 + (2048 + 256) * 4096 * 2,
+    }
+
+
 def test_memory_shared_with_the_host_may_leave_more_than_the_budget_holds():
     log = replace(H100, total=121.7)
     spark = replace(device_of(log), kind="unified")

@@ -106,7 +106,7 @@ def _step(version: _Version, geometry: Geometry, settings: Settings, device: Dev
     V0 ran as many sequences as whole images would fill, which is one or a few (profile_run in
     vllm/worker/model_runner.py of 0.6 and 0.7), over at least 5,120 tokens.
     """
-    known = "a100" not in device.key.lower() or version < (0, 10, 0)  # A100 were left out from 0.10 on
+    known = "a100" not in device.key.lower() or version < (0, 9, 0)  # A100 were left out from 0.9 on
     large = version >= (0, 8, 5) and usable >= _LARGE and known
     tokens = settings.max_num_batched_tokens or (8192 if large else 2048)
     sequences = settings.max_num_seqs or (1024 if large else 256)
