@@ -54,7 +54,10 @@ def _block_size(
 
     16 on GPUs (update_block_size_for_backend in vllm/platforms/interface.py); 64 on Intel's with V1 (platforms/xpu.py);
     128 on the CPU (platforms/cpu.py, whose MLA kernel for CPUs without AMX takes 16, told by the server alone).
+    DeepSeek-V4's caches take 256 (v1/attention/backends/mla/sparse_swa.py).
     """
+    if geometry is not None and any(group.kind == "compressed" for group in geometry.layers):
+        return 256
     vendor = said.get("vendor") or (device.vendor if device else "nvidia")
     if vendor == "cpu":
         return _CPU_BLOCK

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from auditor.catalog import models
+from auditor.engines.flavours import FLAVOURS
 from auditor.theory.kv.pool import capacity, kv_pool
 from auditor.theory.kv.vllm import blocks_needed
 from auditor.theory.kv.vllm_groups import layout
@@ -76,6 +77,11 @@ def test_sixteen_bit_rows_take_1024_bytes():
 def test_the_block_that_servers_report_is_the_smallest_tables():
     """github.com/vllm-project/vllm/issues/51163: block_size 4 is reported beside --block-size 256."""
     assert layout(FLASH, on_vllm("0.25.0", block_size=4)) == layout(FLASH, on_vllm("0.25.0", block_size=256))
+
+
+def test_engines_take_256_tokens_unless_told():
+    assert FLAVOURS["vllm"].defaults("0.32.0", None, FLASH, {})["block_size"] == 256
+    assert FLAVOURS["sglang"].defaults("0.5.23", None, FLASH, {})["block_size"] == 256
 
 
 def test_tensor_parallelism_copies_and_stages_divide():
