@@ -2,6 +2,8 @@
 
 import re
 
+from auditor.theory.widths import bits_of
+
 __all__ = ["compute_dtype", "dtype", "element_bytes", "kv_bytes", "weight_bits"]
 
 _DTYPES = {
@@ -55,17 +57,8 @@ _GGUF = {
     "q5_k": 5.70,
     "q6_k": 6.56,
 }
-# A scale (and zero) per group of weights adds to the nominal width: 4 bits + (16 + 4) / 128 (GPTQ, AWQ), 4 + 8 / 16
-# (NVFP4), 4 + 8 / 32 (MXFP4), 4 + 32 / 64 (bitsandbytes NF4); fp8 scales are per 128 x 128 block or channel.
-_WEIGHTS = (
-    (r"mxfp4", 4.25),
-    (r"nvfp4|modelopt_fp4|fp4$", 4.5),
-    (r"mxfp8", 8.25),
-    (r"w4a8|w4afp8|awq|gptq|int4|w4a16|marlin|autoround|auto-round", 4.156),
-    (r"8bit", 8.0),
-    (r"bitsandbytes|bnb|nf4", 4.5),
-    (r"fp8|w8a8|int8|modelopt|w8a16|deepspeedfp|compressed-tensors", 8.0),
-)
+# Loaders that take weights of several widths, and the one that most of their checkpoints have.
+_LOADERS = ((r"8bit|modelopt|deepspeedfp|compressed-tensors", "fp8"), (r"bitsandbytes|bnb", "nf4"))
 
 
 def dtype(word: str | None) -> str | None:
@@ -77,7 +70,7 @@ def weight_bits(quantization: str | None, plain: str) -> float | None:
     """Bits a quantised weight takes, scales included; those of `plain` (a dtype) where nothing is quantised.
 
     None for a word that is not known. Embeddings and norms stay at 16 bits in most formats; `theory.weights` knows
-    which.
+    which, and `theory.widths` how wide formats are.
     """
     word = (quantization or "none").lower()
     if word in ("none", "auto", "unquantized"):
@@ -89,7 +82,8 @@ def weight_bits(quantization: str | None, plain: str) -> float | None:
     if word.startswith("iq") or re.match(r"q\d", word):
         near = [name for name in _GGUF if word.startswith(name)]
         return _GGUF[max(near, key=len)] if near else None
-    return next((bits for pattern, bits in _WEIGHTS if re.search(pattern, word)), None)
+    loader = next((format for pattern, format in _LOADERS if re.search(pattern, word)), word)
+    return bits_of(word) or bits_of(loader)
 
 
 def kv_bytes(word: str | None, plain: str) -> float | None:

@@ -9,6 +9,7 @@ from auditor.theory.kv.geometry import Geometry
 from auditor.theory.kv.llamacpp import STEP_CELLS
 from auditor.theory.roofline import predict_decode, predict_prefill
 from auditor.theory.settings import Settings
+from auditor.theory.widths import bits_of
 from auditor.units import count, quantity
 
 __all__ = ["Alternative", "alternatives", "further", "gains", "next_up", "what_ifs"]
@@ -17,7 +18,7 @@ __all__ = ["Alternative", "alternatives", "further", "gains", "next_up", "what_i
 # mem_fraction_static on large devices, TensorRT-LLM's free_gpu_memory_fraction.
 _USUAL_FRACTION = {"vllm": 0.92, "sglang": 0.88, "trtllm": 0.9}
 _MOST_FRACTION = 0.95  # beyond which what an engine does not count (its context, graphs) has no room
-_AWQ_BITS = 4.156  # 4-bit weights with a 16-bit scale and a 4-bit zero for 128 of them
+_PACKED = {word: bits_of(word) or 16.0 for word in ("fp8", "awq")}  # bits of a weight
 _SMALL_BATCH = 2048  # vLLM's smallest default of max_num_batched_tokens (vllm/engine/arg_utils.py)
 _Q8_0 = 34 / 32  # bytes per value of llama.cpp's q8_0 (ggml-common.h: 32 values and a 2-byte scale)
 
@@ -48,8 +49,8 @@ def alternatives(settings: Settings, device: Device | None = None) -> tuple[Alte
     if usual is not None and not settings.pins_pool and (settings.memory_fraction or usual) < usual - 0.01:
         more = replace(settings, memory_fraction=usual)
         found.append(Alternative("gpu_memory_utilization", f"{usual:g}", more))
-    if settings.weight_bits > 8 and not llamacpp and device is not None and "fp8" in device.flops:
-        fp8 = replace(settings, weight_bits=8.0, compute_dtype="fp8", quantization="fp8")
+    if settings.weight_bits > 9 and not llamacpp and device is not None and "fp8" in device.flops:
+        fp8 = replace(settings, weight_bits=_PACKED["fp8"], compute_dtype="fp8", quantization="fp8")
         found.append(Alternative("quantization", "fp8", fp8))
     if settings.kv_bytes > 1.1:
         kind, size = ("q8_0", _Q8_0) if llamacpp else ("fp8", 1.0)
@@ -72,7 +73,7 @@ def further(
     """
     found = [*_more_memory(settings), *_batch(settings, target), *_off(settings)]
     if settings.weight_bits > 6 and settings.engine != "llamacpp":
-        awq = replace(settings, weight_bits=_AWQ_BITS, quantization="awq", compute_dtype=settings.plain_dtype)
+        awq = replace(settings, weight_bits=_PACKED["awq"], quantization="awq", compute_dtype=settings.plain_dtype)
         found.append(Alternative("quantization", "awq", awq))
     if settings.engine == "llamacpp" and target is not None and longest >= 1:
         found += _slots(settings, target, longest)

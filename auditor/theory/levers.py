@@ -78,5 +78,5 @@ def levers(flags: Mapping[str, str], texts: Iterable[str], spent: Container[str]
 def spent(settings: Settings | None, *, speculates: bool) -> list[str]:
     """The fields whose lever is pulled already: tokens are drafted, weights or cache are of 8 bits or fewer."""
     done = ["speculative"] if speculates else []
-    done += ["quantization"] if settings is not None and settings.weight_bits <= 8 else []
+    done += ["quantization"] if settings is not None and settings.weight_bits < 9 else []
     return done + (["kv_cache_dtype"] if settings is not None and settings.kv_bytes <= 1.1 else [])

@@ -16,8 +16,8 @@ _FORMATS: tuple[tuple[str, float, float, int], ...] = (
     (r"mxfp4|^fp4", 4, 8, 32),
     (r"mxfp8", 8, 8, 32),
     (r"^q8_0$", 8, 16, 32),
-    (r"awq|gptq|auto-?round", 4, 20, 0),
-    (r"int4|w4a16|w4a8", 4, 16, 0),
+    (r"awq|gptq|auto-?round|marlin", 4, 20, 0),
+    (r"int4|w4a16|w4a8|w4afp8", 4, 16, 0),
     (r"bnb-4bit|nf4", 4, 32, 64),
     (r"int8|w8a8|w8a16|bnb-8bit|fp8|float8", 8, 32, _GROUP * _GROUP),
 )

@@ -339,11 +339,72 @@ def test_vllms_kernel_for_sparse_mla_decides_the_caches_format(key, version, wor
     assert latent.kv_cache_dtype == word
 
 
+@pytest.mark.parametrize(
+    ("heads", "tensor_parallel", "kept"), [(128, 8, "fp8_e4m3"), (128, 4, "fp8_ds_mla"), (64, 4, "fp8_e4m3")]
+)
+def test_vllm_0_18_chose_blackwells_kernel_by_the_heads_of_a_device(heads, tensor_parallel, kept):
+    """FlashInfer's up to 16 of them (_get_backend_priorities in vllm/platforms/cuda.py of 0.18.1)."""
+    declared = profile(
+        engine="vllm", engine_version="0.18.1", kv_cache_dtype="fp8", tensor_parallel=tensor_parallel, count=8
+    )
+    where = device(178.4, "b200-sxm", vendor="nvidia")
+    assert resolve(declared, None, None, replace(SPARSE, attention_heads=heads), where)[0].kv_cache_dtype == kept
+
+
+def test_vllms_sparse_mla_on_rocm_keeps_8_bits_plain():
+    """ROCM_AITER_MLA_SPARSE; up to 0.17 the model's class packed them on every device."""
+    where = device(192, "mi300x", vendor="amd")
+    words = [
+        resolve(profile(engine="vllm", engine_version=version, kv_cache_dtype="fp8"), None, None, SPARSE, where)[0]
+        for version in ("0.17.1", "0.24.0")
+    ]
+    assert [settings.kv_cache_dtype for settings in words] == ["fp8_ds_mla", "fp8_e4m3"]
+
+
 def test_sglangs_sparse_mla_on_blackwell():
     settings, _ = launched(
         "python -m sglang.launch_server --model m", SPARSE, device(178.4, "b200-sxm", vendor="nvidia")
     )
     assert (settings.kv_cache_dtype, settings.kv_bytes, settings.block_size) == ("fp8_e4m3", 1.0, 64)
+
+
+@pytest.mark.parametrize(
+    ("engine", "version", "own", "word", "size"),
+    [
+        # resolve_kv_cache_dtype_string in vllm/utils/torch_utils.py
+        ("vllm", "0.13.0", "fp8", "auto", 2.0),
+        ("vllm", "0.14.0", "fp8", "fp8_e4m3", 1.0),
+        ("vllm", "0.19.1", "nvfp4", "auto", 2.0),
+        ("vllm", "0.20.0", "nvfp4", "nvfp4", 0.5625),
+        # configure_kv_cache_dtype in srt/mem_cache/kv_cache_dtype.py
+        ("sglang", "0.5.2", "fp8", "auto", 2.0),
+        ("sglang", "0.5.3", "fp8", "fp8_e4m3", 1.0),
+        ("sglang", "0.5.23", "nvfp4", "auto", 2.0),
+        # update_llm_args_with_defaults: quant_config.kv_cache_quant_algo of the checkpoint
+        ("trtllm", None, "fp8", "fp8_e4m3", 1.0),
+        ("lmdeploy", None, "fp8", "auto", 2.0),
+    ],
+)
+def test_a_checkpoint_brings_the_format_of_its_cache(engine, version, own, word, size):
+    geometry = replace(LLAMA, kv_format=own)
+    settings, sources = resolve(profile(engine=engine, engine_version=version), None, None, geometry, H100)
+    assert (settings.kv_cache_dtype, settings.kv_bytes) == (word, size)
+    assert sources["kv_cache_dtype"] == ("the model's own" if word == "auto" else "the checkpoint's own")
+
+
+def test_a_word_for_the_cache_beats_the_checkpoints():
+    geometry = replace(LLAMA, kv_format="fp8")
+    asked, sources = resolve(profile(engine="vllm", kv_cache_dtype="bfloat16"), None, None, geometry, H100)
+    assert (asked.kv_bytes, sources["kv_bytes"]) == (2.0, "declared")
+    assert launched("vllm serve m --kv-cache-dtype auto", geometry)[0].kv_bytes == 1.0
+
+
+def test_the_checkpoints_cache_decides_the_kernel_of_mla():
+    """FlashAttention on Hopper reads no 8 bits: FlashMLA's blocks of 64 instead of 16."""
+    hopper = device(140, "h200-sxm", vendor="nvidia")
+    for own, block in ((None, 16), ("fp8", 64)):
+        geometry = replace(LATENT, kv_format=own)
+        assert resolve(profile(engine="vllm"), None, None, geometry, hopper)[0].block_size == block
 
 
 def test_keys_and_values_of_llamacpp_have_formats_of_their_own():
@@ -485,7 +546,11 @@ def test_kernel_graphs():
 
 def test_formats_of_an_fp8_model_follow_the_device():
     on_hopper, sources = resolve(profile(engine="sglang", tensor_parallel=8), None, None, LATENT, H100)
-    assert (on_hopper.weight_bits, on_hopper.compute_dtype, on_hopper.kv_bytes) == (8.0, "fp8", 2.0)
+    assert (on_hopper.weight_bits, on_hopper.compute_dtype, on_hopper.kv_bytes) == (
+        pytest.approx(8, abs=0.01),
+        "fp8",
+        2.0,
+    )
     assert sources["weight_bits"] == "the model's own"
     on_ampere, _ = resolve(profile(engine="sglang"), None, None, LATENT, device(79.2, flops=("bf16",)))
     assert on_ampere.compute_dtype == "bf16"
@@ -509,12 +574,13 @@ def test_quantization_none_is_none():
     ("word", "bits"),
     [
         (None, 16.0),
-        ("fp8", 8.0),
-        ("awq", 4.156),
-        ("gptq_marlin", 4.156),
+        ("fp8", 8 + 32 / 128**2),  # an fp32 scale for a block of 128 x 128
+        ("awq", 4 + (16 + 4) / 128),  # a 16-bit scale and a 4-bit zero for 128 values
+        ("gptq_marlin", 4 + (16 + 4) / 128),
         ("nvfp4", 4.5),
         ("mxfp4", 4.25),
-        ("int4", 4.156),
+        ("int4", 4 + 16 / 128),
+        ("w4afp8", 4 + 16 / 128),
         ("bf16", 16.0),
         ("f32", 32.0),
         ("q8_0", 8.5),
@@ -523,8 +589,9 @@ def test_quantization_none_is_none():
         ("iq2_xxs", 2.38),
         ("bitsandbytes", 4.5),
         ("bnb-4bit", 4.5),
-        ("bnb-8bit", 8.0),
-        ("w8a8_int8", 8.0),
+        ("bnb-8bit", 8 + 32 / 128**2),
+        ("w8a8_int8", 8 + 32 / 128**2),
+        ("modelopt", 8 + 32 / 128**2),  # a loader, most of whose checkpoints are fp8
         ("q9_z", None),
         ("zip", None),
     ],
