@@ -8,6 +8,7 @@ from typing import Any, Literal
 from auditor.errors import UsageError
 from auditor.profile import Profile
 from auditor.theory.device import Device
+from auditor.theory.kv.cells import draft_layers
 from auditor.theory.kv.geometry import Geometry, Layers
 from auditor.theory.settings import Settings
 
@@ -188,7 +189,7 @@ def spec_from(
         compute_dtype=settings.compute_dtype,
         enforce_eager=settings.enforce_eager,
         speculative_tokens=settings.speculative_tokens,
-        draft_layers=_draft_layers(settings),
+        draft_layers=draft_layers(geometry, settings),
         hybrid_manager=settings.hybrid_kv_manager,
         state_bytes=settings.state_bytes,
         window_bytes=settings.conv_bytes,
@@ -197,10 +198,6 @@ def spec_from(
         api_key=api_key,
         faults=faults or Faults(),
     )
-
-
-def _draft_layers(settings: Settings) -> int:
-    return settings.draft_layers if settings.draft_layers is not None else int(settings.speculative_tokens > 0)
 
 
 def served(spec: Spec) -> Spec:

@@ -36,7 +36,7 @@ def drafts(value: Any, engine: str, geometry: Geometry | None) -> Drafts:
     if not speculates(value):
         return Drafts(0, 0)
     given = value if isinstance(value, Mapping) else {"method": value}
-    method = str(given.get("method") or "").lower()
+    method = str(given.get("method") or given.get("model") or "").lower()
     layers = _layers(method, geometry)
     if (tokens := given.get("num_speculative_tokens")) is not None:
         return Drafts(int(tokens), layers)
@@ -50,11 +50,12 @@ def drafts(value: Any, engine: str, geometry: Geometry | None) -> Drafts:
 
 def _layers(method: str, geometry: Geometry | None) -> int | None:
     """Layers of the draft: none for lookups, those that the checkpoint brings for multi-token prediction (a module is
-    run again and again), one for EAGLE's heads. Of a draft model of its own they are not known.
+    run again and again), one for EAGLE's heads, which a draft's name tells too (vllm/config/speculative.py). Of a draft
+    model of its own they are not known, and Gemma-4's assistant is one.
     """
     if method.startswith(_WITHOUT_CACHE):
         return 0
-    if _multi_token(method):
+    if _multi_token(method) and not (geometry is not None and geometry.architecture.startswith("Gemma4")):
         return geometry.extra.get("next_token_layers", 1) if geometry is not None else 1
     return 1 if "eagle" in method else None
 

@@ -13,6 +13,7 @@ from auditor.evidence import Location
 from auditor.measurement import Served
 from auditor.profile import Deployment, Endpoint, Profile
 from auditor.theory.device import Device
+from auditor.theory.kv.cells import draft_layers
 from auditor.theory.kv.geometry import Geometry, Indexer, Layers, Recurrent
 from auditor.theory.kv.pool import kv_pool
 from auditor.theory.overhead.sglang import automatic_fraction
@@ -512,6 +513,15 @@ def test_lmdeploy_is_resolved_offline():
 def test_drafts_and_their_layers(line, tokens, layers):
     settings, _ = launched(line, LATENT)
     assert (settings.speculative_tokens, settings.draft_layers) == (tokens, layers)
+
+
+def test_gemma_4s_assistant_is_a_model_whose_cache_is_the_targets():
+    gemma = replace(LLAMA, architecture="Gemma4ForConditionalGeneration")
+    for draft in ('"method": "mtp"', '"model": "google/gemma-4-31B-it-assistant"'):
+        settings, _ = launched(f"""vllm serve m -sc '{{{draft}, "num_speculative_tokens": 4}}'""", gemma)
+        assert (settings.speculative_tokens, draft_layers(gemma, settings)) == (4, 0)
+    settings, _ = launched("""vllm serve m -sc '{"model": "m-eagle3", "num_speculative_tokens": 4}'""", gemma)
+    assert draft_layers(gemma, settings) == 1
 
 
 def test_sglang_drafts_more_for_a_llama_and_tells_how_many():

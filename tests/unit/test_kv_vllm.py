@@ -4,6 +4,7 @@ Published: github.com/ashishkamra/vllm-memory-estimator, test_data/validation_db
 The logs round the memory to 0.01 GiB, so blocks follow from it to about one in ten thousand.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -120,3 +121,16 @@ def test_a_refusal_of_more_requests_than_states():
         is None
     )
     assert kv_pool(QWEN35_27B, on_vllm("0.19.0", 131_072, max_num_seqs=256), pool.bytes).refusal is None
+
+
+def test_gemma_4s_assistant_reads_the_targets_cache():
+    """Two H200, 8-bit weights and cache, Google's assistant drafting 4 tokens: 16 GiB are 132,784 tokens and 4.05 x
+    32,768 (vllm/model_executor/models/gemma4_mtp.py); an EAGLE head has a layer of its own.
+    """
+    target = replace(GEMMA_4_31B, architecture="Gemma4ForCausalLM")
+    drafting = on_vllm("0.27.0", 32_768, kv_bytes=1.0, tensor_parallel=2, devices=2, speculative_tokens=4)
+    pool = kv_pool(target, drafting, 16 * GIB)
+    assert pool.tokens == pytest.approx(132_784, rel=5e-4)
+    assert capacity(target, drafting, pool, 32_768) == pytest.approx(4.05, abs=0.005)
+    eagle = replace(drafting, draft_layers=1)
+    assert capacity(target, eagle, kv_pool(target, eagle, 16 * GIB), 32_768) < 3.9

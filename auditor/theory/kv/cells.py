@@ -11,6 +11,7 @@ __all__ = [
     "all_bytes_per_token",
     "attention_parallel",
     "bytes_per_token",
+    "draft_layers",
     "kv_heads",
     "layer_bytes",
     "stage_layers",
@@ -65,6 +66,17 @@ def attention_parallel(settings: Settings) -> int:
 def kv_heads(group: Layers, settings: Settings) -> int:
     """KV heads on one device: h / TP, and never below one: beyond h devices the heads are replicated."""
     return max(1, group.kv_heads // attention_parallel(settings))
+
+
+def draft_layers(geometry: Geometry, settings: Settings) -> int:
+    """Full layers that drafts keep beside the target's: those of the settings, else one where tokens are drafted.
+
+    None for Gemma-4's assistant, whose layers only read the target's cache (vllm/model_executor/models/gemma4_mtp.py,
+    SGLang's srt/models/gemma4_mtp.py).
+    """
+    if settings.draft_layers is not None:
+        return settings.draft_layers
+    return int(settings.speculative_tokens > 0 and not geometry.architecture.startswith("Gemma4"))
 
 
 def layer_bytes(group: Layers, settings: Settings) -> float:

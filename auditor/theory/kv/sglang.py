@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, replace
 
 from auditor.theory.kv import sglang_compressed, sglang_state
-from auditor.theory.kv.cells import KvPool, bytes_per_token
+from auditor.theory.kv.cells import KvPool, bytes_per_token, draft_layers
 from auditor.theory.kv.compressed import compressed
 from auditor.theory.kv.geometry import Geometry, Layers
 from auditor.theory.kv.releases import NEWEST, release
@@ -213,7 +213,7 @@ def _index_bytes(geometry: Geometry, settings: Settings) -> float:
 
 def _draft_bytes(geometry: Geometry, settings: Settings, full: float, hybrid: bool) -> float:
     """MTP and EAGLE layers, each like one of the target's full layers, in a pool of their own."""
-    layers = settings.draft_layers if settings.draft_layers is not None else int(settings.speculative_tokens > 0)
+    layers = draft_layers(geometry, settings)
     logged = settings.kv_pool_bytes is not None
     if not layers or logged or release(settings.engine_version) < _DRAFT_CHARGED:
         return 0.0

@@ -14,7 +14,7 @@ from auditor.theory.kv.compressed import entry_bytes, packed, states
 from auditor.theory.kv.geometry import Layers
 from auditor.theory.kv.releases import release
 from auditor.theory.kv.vllm_layout import Kind, Layout
-from auditor.theory.kv.vllm_specs import Model, Spec, drafts, on_stages
+from auditor.theory.kv.vllm_specs import Model, Spec, on_stages
 from auditor.theory.settings import Settings
 
 __all__ = ["compresses", "layout"]
@@ -113,7 +113,7 @@ def _buckets(model: Model, settings: Settings, version: tuple[int, ...]) -> list
     if keys is not None:
         whole.append((_rounded(block // keys.compression * keys.token_bytes, align), stages[keys.compression]))
     largest = tuple(sorted(page for page, _ in whole))
-    last = [settings.pipeline_parallel - 1] * drafts(settings)
+    last = [settings.pipeline_parallel - 1] * model.drafts
     windows = sorted(stage for group in model.layers for stage in stages[group.compression]) + last
     found = [
         _bucket("mla", block, None, whole),

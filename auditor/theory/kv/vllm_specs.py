@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from auditor.theory.kv.cells import kv_heads, layer_bytes
+from auditor.theory.kv.cells import draft_layers, kv_heads, layer_bytes
 from auditor.theory.kv.geometry import Geometry, Indexer, Layers, Recurrent
 from auditor.theory.kv.releases import release
 from auditor.theory.kv.state import state_bytes
 from auditor.theory.settings import Settings
 
-__all__ = ["FULL", "Kept", "Model", "Spec", "drafts", "layers_kept", "on_stages", "token_bytes"]
+__all__ = ["FULL", "Kept", "Model", "Spec", "layers_kept", "on_stages", "token_bytes"]
 
 FULL = frozenset({"full", "mla", "indexer"})
 """Kinds that keep every token of a request."""
@@ -48,7 +48,9 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What of a geometry decides its pages: `length` is the longest request, `chunk` of the scan (0: not told)."""
+    """What of a geometry decides its pages: `length` is the longest request, `chunk` of the scan (0: not told),
+    `drafts` layers that drafting adds.
+    """
 
     layers: tuple[Layers, ...]
     recurrent: tuple[Recurrent, ...]
@@ -56,14 +58,15 @@ class Model:
     heads: int
     length: int | None
     chunk: int
+    drafts: int
 
     @classmethod
     def of(cls, geometry: Geometry, settings: Settings) -> "Model":
         """The model as served: a request is never longer than max_model_len."""
         length = settings.max_model_len or geometry.max_position
         chunk = geometry.extra.get("mamba_chunk_size", 0)
-        heads = geometry.attention_heads
-        return cls(geometry.layers, geometry.recurrent, geometry.indexer, heads, length, chunk)
+        heads, drafts = geometry.attention_heads, draft_layers(geometry, settings)
+        return cls(geometry.layers, geometry.recurrent, geometry.indexer, heads, length, chunk, drafts)
 
     @property
     def depth(self) -> int:
@@ -92,13 +95,12 @@ def layers_kept(model: Model, settings: Settings) -> list[Kept]:
     recurrent = model.recurrent if version >= _STATES_IN_BLOCKS else ()
     block = _block(model, settings, version)
     kept = [Kept(_attention(group, model, settings, version, block), group.count) for group in model.layers]
-    drafted = drafts(settings)
-    if kept and drafted:
+    if kept and model.drafts:
         first = next((i for i, layer in enumerate(kept) if layer.spec.kind in FULL), 0)
-        kept[first] = replace(kept[first], drafts=drafted)
+        kept[first] = replace(kept[first], drafts=model.drafts)
     if model.indexer is not None:
         keys = model.indexer.token_bytes
-        kept.append(Kept(Spec("indexer", block, block * keys, None, (keys,)), model.indexer.count, drafted))
+        kept.append(Kept(Spec("indexer", block, block * keys, None, (keys,)), model.indexer.count, model.drafts))
     page = max((layer.spec.page for layer in kept if layer.spec.kind in FULL), default=0)
     kept += [Kept(_state(layer, model, settings, block, page), layer.count) for layer in recurrent]
     return [layer for layer in kept if layer.count]
@@ -129,13 +131,6 @@ def _attention(group: Layers, model: Model, settings: Settings, version: tuple[i
     tokens = _BLOCK if sliding else block
     shape = (kv_heads(group, settings), group.qk_head_dim, group.v_head_dim, group.latent_dim or 0)
     return Spec(group.kind, tokens, round(tokens * token_bytes(group, model, settings)), group.window, shape)
-
-
-def drafts(settings: Settings) -> int:
-    """MTP and EAGLE drafts keep full layers of their own, shaped like the target's."""
-    if settings.draft_layers is not None:
-        return settings.draft_layers
-    return 1 if settings.speculative_tokens > 0 else 0
 
 
 def on_stages(layers: int, depth: int, stages: int) -> list[int]:
