@@ -162,25 +162,9 @@ def test_an_unknown_version_spans_all_eras():
         assert unknown.overhead_low <= era.overhead <= unknown.overhead_high
 
 
-def test_default_limits_follow_the_device():
-    large = found("llama-3.1-8b", max_num_seqs=None, max_num_batched_tokens=None)
-    a100 = replace(H100, device="a100-sxm-80")
-    small = found("llama-3.1-8b", log=a100, max_num_seqs=None, max_num_batched_tokens=None)
-    assert large.activations == found("llama-3.1-8b").activations
+def test_a_step_is_the_smallest_where_the_settings_leave_it_open():
+    small = found("llama-3.1-8b", max_num_seqs=None, max_num_batched_tokens=None)
     assert small.activations == 38.25 * 256 * 128_256 + (2048 + 256) * 4096 * 2
-
-
-def test_the_default_limits_of_an_a100_changed_in_0_9():
-    """Pull requests 17073 and 17885 of vllm-project/vllm: 1,024 requests of 8,192 tokens a step, then 256 of 2,048."""
-    a100 = replace(H100, device="a100-sxm-80")
-    logits = {
-        version: found("llama-3.1-8b", version, log=a100, max_num_seqs=None, max_num_batched_tokens=None).activations
-        for version in ("0.8.5", "0.9.0")
-    }
-    assert logits == {
-        "0.8.5": 38.25 * 1024 * 128_256 + (8192 + 1024) * 4096 * 2,
-        "0.9.0": 38.25 * 256 * 128_256 + (2048 + 256) * 4096 * 2,
-    }
 
 
 def test_memory_shared_with_the_host_may_leave_more_than_the_budget_holds():

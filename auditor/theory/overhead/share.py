@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 
-__all__ = ["GIB", "NOTHING", "Band", "Share", "gib"]
+__all__ = ["GIB", "NOTHING", "USUAL_FRACTION", "Band", "Share", "gib"]
 
 GIB = float(1 << 30)
+USUAL_FRACTION = 0.92
+"""vLLM's newest gpu_memory_utilization (vllm/config/cache.py), where the settings leave it open."""
 
 
 @dataclass(frozen=True, slots=True)

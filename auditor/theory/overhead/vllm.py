@@ -23,7 +23,7 @@ from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.kv.releases import NEWEST, release
 from auditor.theory.overhead import activations
-from auditor.theory.overhead.share import GIB, NOTHING, Band, Share, gib
+from auditor.theory.overhead.share import GIB, NOTHING, USUAL_FRACTION, Band, Share, gib
 from auditor.theory.settings import Settings
 from auditor.theory.widths import bits_of
 
@@ -35,7 +35,7 @@ _ERAS = ("0.16.0", "0.19.1", "0.25.0")  # one release of each way of measuring, 
 _WHOLE_PROMPT = 32768  # V0 ran shorter contexts whole (create_engine_config in vllm/engine/arg_utils.py of 0.6 and 0.7)
 _IMAGE_TOKENS = 5120
 _EXPERT_ROWS = 16384  # up to 0.17 experts worked in chunks of so many tokens (VLLM_FUSED_MOE_CHUNK_SIZE)
-_LARGE = 70 * GIB  # from here on a server's limits are larger (get_batch_defaults)
+_LARGE = 70 * GIB  # devices of servers, by their memory
 
 
 def share(geometry: Geometry, settings: Settings, device: Device, usable: float) -> Share:
@@ -54,12 +54,11 @@ def share(geometry: Geometry, settings: Settings, device: Device, usable: float)
 
 
 def _of(version: _Version, geometry: Geometry, settings: Settings, device: Device, usable: float) -> Share:
-    fraction = settings.memory_fraction or (0.92 if version >= (0, 20, 0) else 0.90)
-    peak, told = _activations(version, geometry, settings, device, usable)
+    peak, told = _activations(version, geometry, settings, device)
     inside, outside = _graphs(version, geometry, settings, device)
     doubts = _doubts(geometry, settings, device)
     return Share(
-        budget=fraction * usable,
+        budget=(settings.memory_fraction or USUAL_FRACTION) * usable,
         activations=peak,
         graphs=inside,
         other=_libraries(version, settings, device, usable) + sum((band for band, _ in doubts), NOTHING),
@@ -72,10 +71,10 @@ def _of(version: _Version, geometry: Geometry, settings: Settings, device: Devic
 
 
 def _activations(
-    version: _Version, geometry: Geometry, settings: Settings, device: Device, usable: float
+    version: _Version, geometry: Geometry, settings: Settings, device: Device
 ) -> tuple[Band, tuple[str, ...]]:
     """Peak of the trial step: that of the layers, or that of the sampler while the last hidden states still stand."""
-    tokens, sequences = _step(version, geometry, settings, device, usable)
+    tokens, sequences = _step(version, geometry, settings)
     logits = _logit_bytes(version, geometry, settings, device).scaled_by(sequences * geometry.vocab_size)
     kept = activations.hidden(geometry, settings, tokens + sequences)
     work = _expert_work(version, geometry, settings, tokens)
@@ -100,16 +99,13 @@ def _activations(
     return Band(low, likely, high), notes
 
 
-def _step(version: _Version, geometry: Geometry, settings: Settings, device: Device, usable: float) -> tuple[int, int]:
-    """Tokens and sequences of the trial step (EngineArgs in vllm/engine/arg_utils.py where nothing is set).
+def _step(version: _Version, geometry: Geometry, settings: Settings) -> tuple[int, int]:
+    """Tokens and sequences of the trial step; vLLM's smallest where the settings leave them open.
 
     V0 ran as many sequences as whole images would fill, which is one or a few (profile_run in
     vllm/worker/model_runner.py of 0.6 and 0.7), over at least 5,120 tokens.
     """
-    known = "a100" not in device.key.lower() or version < (0, 9, 0)  # A100 were left out from 0.9 on
-    large = version >= (0, 8, 5) and usable >= _LARGE and known
-    tokens = settings.max_num_batched_tokens or (8192 if large else 2048)
-    sequences = settings.max_num_seqs or (1024 if large else 256)
+    tokens, sequences = settings.max_num_batched_tokens or 2048, settings.max_num_seqs or 256
     if version < (0, 8, 0):
         whole = settings.max_model_len if (settings.max_model_len or NEWEST) <= _WHOLE_PROMPT else 0
         tokens = max(tokens, whole or 0, _IMAGE_TOKENS if geometry.vision else 0)

@@ -1,13 +1,12 @@
 """vLLM on CPUs: the KV cache has a size of its own, by flag or environment, or takes what the process leaves."""
 
 from auditor.theory.kv.releases import release
-from auditor.theory.overhead.share import GIB, Share, gib
+from auditor.theory.overhead.share import GIB, USUAL_FRACTION, Share, gib
 from auditor.theory.settings import Settings
 
 __all__ = ["share"]
 
 _RESIDENT = gib(0.6, 1.2, 4.0)  # the interpreter, PyTorch and warm-up, beside the weights
-_ASSUMED_FRACTION = 0.92
 
 
 def share(settings: Settings, usable: float) -> Share:
@@ -25,5 +24,5 @@ def share(settings: Settings, usable: float) -> Share:
         return Share(budget=usable, other=_RESIDENT, pool=4 * GIB)
     if version < (0, 20, 0):
         return Share(budget=usable, other=_RESIDENT, pool=usable / 2, notes=node)
-    fraction = settings.memory_fraction or _ASSUMED_FRACTION
+    fraction = settings.memory_fraction or USUAL_FRACTION
     return Share(budget=fraction * usable, other=_RESIDENT, notes=node)
