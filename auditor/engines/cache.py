@@ -1,6 +1,4 @@
-"""The settings of the KV cache: formats of its values, what sizes the pool, and the states of recurrent layers."""
-
-import re
+"""The settings of the KV cache: what sizes the pool, and the states of recurrent layers."""
 
 from auditor.engines import formats, vllm_states
 from auditor.engines.places import Places
@@ -8,50 +6,9 @@ from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.kv.releases import release
 
-__all__ = ["formats_of", "of_a_rank", "pool", "states"]
+__all__ = ["of_a_rank", "pool", "states"]
 
 _FRACTIONS = {"vllm": "gpu_memory_utilization", "sglang": "mem_fraction_static"}
-_PACKED = "fp8_ds_mla"
-_BY_KERNEL = (0, 18, 0)
-
-
-def formats_of(places: Places, geometry: Geometry | None, plain: str) -> None:
-    """Bytes of one element of keys and values; `plain` is the model's own format."""
-    word = places.found("kv_cache_dtype") or "auto"
-    source = places.sources.setdefault("kv_cache_dtype", "the model's own")
-    if places.flavour.name == "vllm" and geometry is not None and geometry.indexer is not None:
-        word = _of_sparse_latents(word, places)
-    places.chosen["kv_cache_dtype"] = word
-    other, its_source = _of_values(places, word)
-    key, value = formats.kv_bytes(word, plain), formats.kv_bytes(other, plain)
-    known = (key + value) / 2 if key is not None and value is not None else None
-    places.take("kv_bytes", (known, source), (formats.kv_bytes("auto", plain), f"assumed, {word} is not known"))
-    if key != value:
-        places.take("key_bytes", (key, source))
-        places.take("value_bytes", (value, its_source))
-
-
-def _of_values(places: Places, word: str) -> tuple[str, str]:
-    """The format of values: that of keys, but in llama.cpp, whose flag for keys leaves values alone."""
-    own, source = places.launched("kv_cache_dtype_v")
-    if own is not None:
-        return own, source
-    if places.flavour.name == "llamacpp" and places.sources["kv_cache_dtype"].startswith("launch"):
-        return places.default("kv_cache_dtype")
-    return word, places.sources["kv_cache_dtype"]
-
-
-def _of_sparse_latents(word: str, places: Places) -> str:
-    """The format that vLLM's kernel for sparse MLA keeps (_canonicalize_sparse_mla_kv_cache_dtype in vllm
-    model_executor/layers/attention/mla_attention.py): FlashMLA packs 8-bit values with their scales, FlashInfer keeps
-    them plain on Blackwell's data-centre GPUs and always packs on its others.
-    """
-    major, new = (places.chosen.get("capability") or (9, 0))[0], release(places.version) >= _BY_KERNEL
-    if new and major == 12 and word == "auto":
-        return _PACKED
-    if not re.fullmatch(r"fp8(_e4m3)?", word):
-        return word
-    return "fp8_e4m3" if new and major == 10 else _PACKED
 
 
 def pool(places: Places) -> None:

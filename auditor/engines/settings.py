@@ -6,7 +6,7 @@ Precedence: declared in the profile > launch flag > served > default of the engi
 from collections.abc import Mapping
 from typing import Any
 
-from auditor.engines import cache, formats, speculation
+from auditor.engines import cache, cache_formats, formats, speculation
 from auditor.engines.conflicts import conflicts
 from auditor.engines.flavours import FLAVOURS
 from auditor.engines.generations import compute_capability
@@ -88,6 +88,7 @@ def _followed(places: Places, geometry: Geometry | None) -> dict[str, Any]:
     found = places.chosen | {name: places.first(name) for name in _FOLLOWED}
     if found["max_model_len"] is None and geometry is not None:
         found["max_model_len"] = geometry.max_position
+    found["kv_cache_dtype"] = found["kv_cache_dtype"] or cache_formats.own(places, geometry)[0]
     return found
 
 
@@ -155,7 +156,7 @@ def _formats(places: Places, geometry: Geometry | None, device: Device | None) -
     places.take("weight_bits", (bits, source or "the model's own"), (16.0, f"assumed, {quantization} is not known"))
     if str(quantization).lower() == "none":
         places.chosen["quantization"] = None
-    cache.formats_of(places, geometry, plain)
+    cache_formats.settle(places, geometry, plain)
 
 
 # -------------------------------------------------------------------------------------------------------------- limits

@@ -381,7 +381,7 @@ def test_sglangs_sparse_mla_on_blackwell():
         ("sglang", "0.5.2", "fp8", "auto", 2.0),
         ("sglang", "0.5.3", "fp8", "fp8_e4m3", 1.0),
         ("sglang", "0.5.23", "nvfp4", "auto", 2.0),
-        # update_llm_args_with_defaults: quant_config.kv_cache_quant_algo of the checkpoint
+        # ModelLoader in tensorrt_llm/llmapi/llm_utils.py
         ("trtllm", None, "fp8", "fp8_e4m3", 1.0),
         ("lmdeploy", None, "fp8", "auto", 2.0),
     ],
