@@ -221,4 +221,5 @@ def indexer(facts: Facts, layers: Sequence[Layers]) -> Indexer | None:
         count=sum(map(bool, types)) if types else count,
         token_bytes=size + size // _SCALE_VALUES * 4,
         topk=facts.find("attention.indexer.top_k"),
+        width=size,
     )

@@ -302,6 +302,7 @@ def indexer(family: Family, facts: Mapping[str, Any], kinds: Sequence[Mixer], na
             token_bytes=size + scales,
             topk=whole(facts, "index_topk", name),
             compression=_INDEXED if family.compressed else 1,
+            width=size,
         )
     sparse = facts.get("sparse_attention_config")
     if family.indexer != "blocks" or not isinstance(sparse, dict) or not sparse.get("use_sparse_attention", True):
@@ -311,7 +312,8 @@ def indexer(family: Family, facts: Mapping[str, Any], kinds: Sequence[Mixer], na
         raise UsageError(f"{name}: config.json's sparse_attention_config does not tell which layers are sparse")
     blocks, block = (whole(sparse, key, name) for key in ("sparse_topk_blocks", "sparse_block_size"))
     count = sum(bool(sparse_layer) for sparse_layer in per_layer[: len(kinds)])
-    return Indexer(count=count, token_bytes=2 * whole(sparse, "sparse_index_dim", name), topk=blocks * block)
+    size = whole(sparse, "sparse_index_dim", name)
+    return Indexer(count=count, token_bytes=2 * size, topk=blocks * block, width=size)
 
 
 def _indexes(facts: Mapping[str, Any], layer: int) -> bool:

@@ -32,7 +32,6 @@ _PLAIN = ("bf16", "fp16", "fp32")
 # (Dao and Gu, arXiv 2405.21060, section 3; Yang et al., arXiv 2412.06464, equation 10).
 _SCAN, _DELTA_SCAN = 5.0, 7.0
 _INDEX_HEADS = 64  # of DeepSeek-V3.2's indexer, where the config names none (index_n_heads)
-_INDEX_SCALE = 4  # bytes of a cached indexer key that are its scale
 _ALL = 1e12  # tokens that touch every expert
 
 
@@ -123,7 +122,7 @@ def _index_flops(geometry: Geometry) -> float:
     if indexer is None:
         return 0.0
     heads = geometry.extra.get("index_heads", _INDEX_HEADS)
-    return 2.0 * indexer.count * heads * max(0, indexer.token_bytes - _INDEX_SCALE) / indexer.compression
+    return 2.0 * indexer.count * heads * indexer.width / indexer.compression
 
 
 def _scan_flops(geometry: Geometry) -> float:

@@ -159,6 +159,7 @@ def test_minimax_m3_indexes_blocks_in_sparse_layers():
     sparse = {
         "use_sparse_attention": True,
         "sparse_index_dim": 128,
+        "sparse_num_index_heads": 4,
         "sparse_topk_blocks": 16,
         "sparse_block_size": 128,
         "sparse_attention_freq": [0, 0, 0, 1, 1, 1, 1, 1],
@@ -166,6 +167,7 @@ def test_minimax_m3_indexes_blocks_in_sparse_layers():
     model = small("MiniMaxM3SparseForCausalLM", sparse_attention_config=sparse)
     assert kept(model) == [("full", 8, 2, 128, 128, None)]
     assert (model.indexer.count, model.indexer.token_bytes, model.indexer.topk) == (5, 256, 2048)
+    assert (model.indexer.width, model.extra["index_heads"]) == (128, 4)
     with pytest.raises(UsageError, match="does not tell which layers are sparse"):
         small("MiniMaxM3ForCausalLM", sparse_attention_config={**sparse, "sparse_attention_freq": 1})
 

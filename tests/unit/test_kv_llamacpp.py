@@ -146,8 +146,8 @@ def test_index_keys_have_the_keys_format():
     newest, older = (pool_of(DEEPSEEK_V32, max_model_len=4096, engine_version=v).bytes for v in (None, "b9000"))
     assert newest == 61 * 4096 * 2 * (576 + 128)
     assert older == 61 * 4096 * 2 * 576
-    plain = model(attention(60, 4, 128), Indexer(count=57, token_bytes=256))
-    assert pool_of(plain, max_model_len=4096).bytes == 4096 * 2 * (60 * 4 * 256 + 57 * 128)
+    plain = model(attention(60, 4, 128), Indexer(count=57, token_bytes=2 * 96, width=96))
+    assert pool_of(plain, max_model_len=4096).bytes == 4096 * 2 * (60 * 4 * 256 + 57 * 96)
 
 
 # -------------------------------------------------------------------------------------------------------------- windows

@@ -45,7 +45,7 @@ def states(group: Layers, indexer: Indexer | None) -> States:
     overlap = 2 if group.compression == _OVERLAPS else 1
     sizes = [group.latent_dim or group.qk_head_dim]
     if indexer is not None and indexer.compression == group.compression:
-        sizes.append(indexer.token_bytes // 33 * 32)  # a scale of 4 bytes for each 128 values
+        sizes.append(indexer.width)
     return States(overlap * group.compression, tuple(2 * overlap * size * _FP32 for size in sizes))
 
 

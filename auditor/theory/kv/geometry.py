@@ -59,14 +59,15 @@ class Recurrent:
 class Indexer:
     """The small key cache by which sparse attention (DSA) picks what to attend to: `count` layers of it.
 
-    `token_bytes` is one key in one layer, never divided by tensor parallelism: 132 for 128 fp8 values and their scale.
-    `topk` is how many keys attention then reads the entries of. A key stands for `compression` tokens.
+    `token_bytes` is one key of `width` values in one layer, never divided by tensor parallelism: 132 for 128 fp8 values
+    and their scale. `topk` is how many keys attention then reads the entries of. A key stands for `compression` tokens.
     """
 
     count: int
     token_bytes: int
     topk: int | None = None
     compression: int = 1
+    width: int = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -228,15 +228,11 @@ def _value_width(group: Layers, geometry: Geometry, settings: Settings) -> int:
 
 
 def _index_bytes(geometry: Geometry, settings: Settings) -> float:
-    """Index keys as wide as the model's, in the keys' own format. What others store tells the width: 33 bytes for 32
-    values in fp8 with scales, else 16-bit values.
-    """
+    """Index keys as wide as the model's, in the format of all keys."""
     if geometry.indexer is None or build(settings.engine_version) < _INDEXES:
         return 0.0
-    size = geometry.indexer.token_bytes
-    width = size * 32 // 33 if size % 33 == 0 else size // 2
     layers = -(-geometry.indexer.count // settings.pipeline_parallel)
-    return layers * width * (settings.key_bytes or settings.kv_bytes)
+    return layers * geometry.indexer.width * (settings.key_bytes or settings.kv_bytes)
 
 
 def _slides(group: Layers, geometry: Geometry, settings: Settings) -> bool:
