@@ -6,13 +6,18 @@ from typing import Any
 
 from auditor.theory.kv.geometry import Geometry
 
-__all__ = ["Drafts", "drafts", "speculates"]
+__all__ = ["Drafts", "drafts", "own_model", "speculates", "waits"]
 
 # What is drafted where only the method is named: vLLM's recipes draft 3; SGLang's _auto_choose_speculative_params takes
 # 3 steps and verifies 4 tokens, of a Llama 5 steps and 8 (srt/arg_groups/speculative_hook.py).
 _USUAL = {"sglang": 4}
 _OF_LLAMA = {"sglang": 8}
 _WITHOUT_CACHE = ("ngram", "suffix", "medusa", "mlp_speculator")
+_ON_HOST = frozenset({"ngram", "[ngram]", "suffix", "medusa", "mlp_speculator", "custom_class"})
+_MODELS_AHEAD = (0, 28, 0)  # the first release that schedules ahead of a draft model
+# Methods that draft with a model of its own, and parts of a model's name that mean another method.
+_OWN = frozenset({"", "draft_model", "standalone"})
+_OTHERS = ("eagle", "mtp", "ngram", "suffix", "medusa", "mlp_speculator", "dflash", "dspark")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +41,7 @@ def drafts(value: Any, engine: str, geometry: Geometry | None) -> Drafts:
     if not speculates(value):
         return Drafts(0, 0)
     given = value if isinstance(value, Mapping) else {"method": value}
-    method = str(given.get("method") or given.get("model") or "").lower()
+    method = _method(given)
     layers = _layers(method, geometry)
     if (tokens := given.get("num_speculative_tokens")) is not None:
         return Drafts(int(tokens), layers)
@@ -46,6 +51,30 @@ def drafts(value: Any, engine: str, geometry: Geometry | None) -> Drafts:
     usual = (_OF_LLAMA if llama else _USUAL).get(engine, 3)
     named = method or "speculative decoding"
     return Drafts(usual, layers, f"assumed, {named} gives no number")
+
+
+def own_model(value: Any) -> str | None:
+    """The name of the model that drafts, where that is one of its own: no heads on the target's states."""
+    given = value if isinstance(value, Mapping) else {}
+    name = str(given.get("model") or "")
+    others = any(word in name.lower() for word in _OTHERS)
+    return name if name and not others and str(given.get("method") or "").lower() in _OWN else None
+
+
+def waits(value: Any, number: tuple[int, int, int]) -> bool:
+    """Whether vLLM schedules no step ahead with these drafts, since they are made on the host (async_scheduling in
+    vllm/config/vllm.py).
+    """
+    if not speculates(value):
+        return False
+    method = _method(value if isinstance(value, Mapping) else {"method": value})
+    by_model = method == "draft_model" or own_model(value) is not None
+    return method in _ON_HOST or (by_model and number < _MODELS_AHEAD)
+
+
+def _method(given: Mapping[str, Any]) -> str:
+    """The method, which a draft's name tells too."""
+    return str(given.get("method") or given.get("model") or "").lower()
 
 
 def _layers(method: str, geometry: Geometry | None) -> int | None:

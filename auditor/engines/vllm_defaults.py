@@ -7,6 +7,7 @@ from auditor.engines import vllm_batches, vllm_states
 from auditor.engines.flavour import NOTHING
 from auditor.engines.formats import kv_bytes
 from auditor.engines.generations import compute_capability
+from auditor.engines.speculation import waits
 from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.kv.releases import release
@@ -40,7 +41,7 @@ def defaults(
         "captured_batch_wide": 512,
         **_states(number, geometry, said),
         **_manager(number, geometry),
-        **_steps(said),
+        **_steps(number, said),
     }
 
 
@@ -103,6 +104,9 @@ def _manager(number: tuple[int, int, int], geometry: Geometry | None) -> dict[st
     return {"hybrid_kv_manager": False} if chunked and number >= (0, 10, 1) else {}
 
 
-def _steps(said: Mapping[str, Any]) -> dict[str, int]:
-    """Batches in flight: on the CPU none is scheduled ahead (vllm/platforms/cpu.py switches async scheduling off)."""
-    return {"steps_in_flight": said.get("pipeline_parallel") or 1} if said.get("vendor") == "cpu" else {}
+def _steps(number: tuple[int, int, int], said: Mapping[str, Any]) -> dict[str, int]:
+    """Batches in flight where none is scheduled ahead: on the CPU (vllm/platforms/cpu.py switches async scheduling
+    off), and for drafts that wait for the step before.
+    """
+    alone = said.get("vendor") == "cpu" or waits(said.get("speculative"), number)
+    return {"steps_in_flight": said.get("pipeline_parallel") or 1} if alone else {}

@@ -437,6 +437,28 @@ def test_steps_in_flight(line, where, steps):
     assert launched(line, LLAMA, where)[0].steps_in_flight == steps
 
 
+@pytest.mark.parametrize(
+    ("speculative", "release", "steps"),
+    [
+        # vllm/config/vllm.py: what is drafted on the host waits for the step before
+        ('{"method": "ngram", "num_speculative_tokens": 4}', "0.32.0", 1),
+        ('{"model": "ngram", "num_speculative_tokens": 4}', "0.32.0", 1),
+        ('{"method": "suffix"}', "0.32.0", 1),
+        ('{"method": "medusa", "model": "m", "num_speculative_tokens": 4}', "0.32.0", 1),
+        ('{"method": "ngram_gpu", "num_speculative_tokens": 4}', "0.32.0", None),
+        ('{"method": "eagle3", "model": "m", "num_speculative_tokens": 3}', "0.32.0", None),
+        ('{"method": "mtp"}', "0.32.0", None),
+        ('{"model": "small", "num_speculative_tokens": 3}', "0.28.0", None),
+        ('{"model": "small", "num_speculative_tokens": 3}', "0.27.1", 1),
+        ('{"method": "draft_model", "model": "small", "num_speculative_tokens": 3}', "0.27.1", 1),
+    ],
+)
+def test_drafts_that_no_step_is_scheduled_ahead_of(speculative, release, steps):
+    settings, sources = launched(f"vllm serve m -sc '{speculative}'", LLAMA, engine_version=release)
+    assert settings.steps_in_flight == steps
+    assert sources.get("steps_in_flight") == (f"default of vLLM {release}" if steps else None)
+
+
 def test_the_build_of_the_engine_tells_whose_device_it_is():
     """vLLM 0.32.0+cpu holds one step of 2,048 tokens, in blocks of 128."""
     served = Served(engine="vllm", api="chat", engine_version="0.32.0+cpu")
