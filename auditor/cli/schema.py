@@ -53,4 +53,11 @@ def report_schema() -> dict[str, Any]:
     }
     schemas = Schemas(written=False, overrides=overrides)
     root = schemas.of(Report)
+    table = {"anyOf": [{"type": "object"}, {"type": "null"}]}
+    properties = schemas.defs["Report"]
+    properties["properties"]["products"] = {
+        "description": "Both phases as matrix products at the target: FLOPs, bytes and FLOP/byte of one device.",
+        **table,
+    }
+    properties["required"].append("products")
     return {"$schema": DRAFT, "title": "serving-audit report", **root, "$defs": dict(sorted(schemas.defs.items()))}

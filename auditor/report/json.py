@@ -13,6 +13,8 @@ from auditor.evidence import Location, Report
 from auditor.measurement import Load, Measurement, MetricsPage
 from auditor.report.beside import beside
 from auditor.report.figures import figures, prompt_and_output, tokens_of
+from auditor.report.products import data as products_data
+from auditor.report.products import of_evidence
 
 __all__ = ["plain", "render"]
 
@@ -88,6 +90,7 @@ def plain(value: Any) -> Any:
 
 def render(report: Report) -> str:
     """The report as one JSON object, two-space indented, keys in the order of the data model."""
-    data = plain(report)
+    data, products = plain(report), of_evidence(report.evidence)
     data["evidence"]["candidates"] = [device.key for device in report.evidence.candidates]
+    data["products"] = plain(products_data(products)) if products is not None else None
     return json.dumps(data, indent=2, ensure_ascii=True, allow_nan=False) + "\n"

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from auditor.evidence import Evidence, Finding, Report
 from auditor.measurement import Load
-from auditor.report import words
+from auditor.report import products, words
 from auditor.report.beside import Beside, beside
 from auditor.report.figures import Figures, figures, latency, prompt_and_output, rate, tokens_of
 
@@ -167,6 +167,17 @@ def _numbers(evidence: Evidence) -> list[str]:
     return [*lines, *(["", "Failed requests:", "", *errors] if errors else [])]
 
 
+def _products(evidence: Evidence) -> list[str]:
+    """Both phases as matrix products, at the target load's mean lengths."""
+    found = products.of_evidence(evidence)
+    if found is None:
+        return []
+    (head, titles), *table = products.rows(found)
+    shown = _table((head, *titles), [(label.replace("  ", "&emsp;"), *cells) for label, cells in table])
+    text = products.summary(found)
+    return [*shown, "", escape(f"{text[:1].upper()}{text[1:]}")]
+
+
 def _beside_row(name: str, item: Beside) -> Sequence[str]:
     gap, share = item.ttft_difference, item.ttft_difference_share
     sign = "" if gap is None else "+" if gap >= 0 else "-"
@@ -255,6 +266,7 @@ def render(report: Report) -> str:
         lines += _card(finding, confidence)
     lines += _rest(report)
     lines += _folded("Numbers", _numbers(report.evidence))
+    lines += _folded("Products of both phases: GEMM against GEMV", _products(report.evidence))
     lines += _folded("Server beside client", _beside(report.evidence))
     lines += _folded("Plan", _plan(report.evidence))
     lines += _folded("Environment", _environment(report))

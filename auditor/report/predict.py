@@ -5,16 +5,15 @@ from collections.abc import Iterable, Iterator
 
 from auditor.engines.flavours import FLAVOURS
 from auditor.instruments.predict import Predicted, Speed
+from auditor.report import products
 from auditor.report.fit import Part, bar
 from auditor.report.words import clean, quantity
-from auditor.theory.phases import Phase, Work
 from auditor.theory.ranking import Ranked
 from auditor.units import plain
 
 __all__ = ["render"]
 
 WIDTH = 80
-_COLUMN = 26
 _WHY = {
     "weights": "reading the weights takes most of it: larger batches cost little, fewer bytes a weight gain most",
     "kv": "reading the KV cache takes most of it: shorter contexts, fewer sequences or an 8-bit cache gain most",
@@ -85,61 +84,8 @@ def _what(found: Predicted) -> Iterator[str]:
 
 
 def _products(found: Predicted) -> Iterable[str]:
-    phases = [(name, speed) for name, speed in _phases(found)]
-    if not phases:
-        return
-    titles = {"prefill": "prefill, one prompt", "decode": f"decode, {plain(found.load.batch)} at once"}
-    yield from _line("products of one step", [titles[name] for name, _ in phases])
-    if phases[0][1].phase.q_width:
-        yield from _line("  Q (N x d)", [_rows(s.phase.n, s.phase.q_width, s.phase) for _, s in phases])
-        yield from _line("  K, V (M x d)", [_rows(s.phase.m, s.phase.kv_width, s.phase) for _, s in phases])
-        kinds = {"prefill": "matrix x matrix (GEMM)", "decode": "vector x matrix (GEMV)"}
-        yield from _line("  Q times K", [kinds[name] for name, _ in phases])
-    for label, pick in (("weights", _linear), ("attention", _attention), ("all", _total)):
-        works = [pick(speed.phase) for _, speed in phases]
-        yield from _line(f"  {label}: FLOP", [_engineering(work.flops) for work in works])
-        yield from _line("    bytes moved", [quantity(work.bytes, "bytes") for work in works])
-        yield from _line("    FLOP/byte", [plain(work.intensity) for work in works])
-    yield from _line("  ridge, FLOP/byte", [plain(found.ridge)] * len(phases))
-    yield from _line("  which binds", [_binds(speed.phase, found.ridge) for _, speed in phases])
-    peak, dtype = quantity(found.peak, "FLOP/s"), found.inputs.settings.compute_dtype
-    device = found.inputs.device
-    sheet = f"{peak} of {dtype} over {quantity(device.bandwidth if device else None, 'bytes/s')}"
-    each = "one device's share; " if found.inputs.settings.devices > 1 else ""
-    text = f"{each}the ridge is {sheet}. Products with the weights turn compute-bound from {plain(found.critical)}"
-    yield from _wrap(f"{text} tokens a step.", "  ")
-
-
-def _line(label: str, cells: list[str]) -> Iterator[str]:
-    yield f"{label:<24}" + "".join(f"{cell:<{_COLUMN}}" for cell in cells)
-
-
-def _binds(phase: Phase, ridge: float) -> str:
-    """What the intensity says: compute above the ridge, else whatever moves more bytes."""
-    if phase.total.intensity >= ridge > 0:
-        return "compute"
-    return "KV cache" if phase.attention.bytes > phase.linear.bytes else "weights"
-
-
-def _rows(rows: float, width: int, phase: Phase) -> str:
-    each = " each" if phase.name == "decode" and phase.sequences > 1 else ""
-    return f"{rows:,.0f} x {width:,}{each}"
-
-
-def _linear(phase: Phase) -> Work:
-    return phase.linear
-
-
-def _attention(phase: Phase) -> Work:
-    return phase.attention
-
-
-def _total(phase: Phase) -> Work:
-    return phase.total
-
-
-def _engineering(flops: float) -> str:
-    return quantity(flops, "FLOP/s").removesuffix("FLOP/s").strip()
+    table = products.of_prediction(found)
+    return products.lines(table) if table is not None else ()
 
 
 # --------------------------------------------------------------------------------------------------------------- parts

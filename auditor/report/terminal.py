@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable
 
 from auditor.evidence import Finding, QuestionResult, Report
-from auditor.report import words
+from auditor.report import products, words
 from auditor.report.beside import Beside, beside
 from auditor.report.figures import figures, latency, rate
 
@@ -81,6 +81,13 @@ def _answers(report: Report) -> Iterable[str]:
         for position, answer in enumerate(result.answers):
             first = f"  {words.clip(result.question, 2) if not position else ' '}  "
             yield from _wrap(words.clean(answer, 300), first, len(first))
+
+
+def _products(report: Report) -> Iterable[str]:
+    """Both phases as matrix products, which says more of a bottleneck than its name."""
+    table = products.of_evidence(report.evidence)
+    for line in products.lines(table) if table is not None else ():
+        yield f"  {line}"
 
 
 def _measured(report: Report) -> Iterable[str]:
@@ -189,7 +196,7 @@ def _lines(report: Report, paint: _Paint) -> Iterable[str]:
     yield from _verdict(report, paint)
     yield ""
     yield from _questions(report, paint)
-    for block in map(list, (_answers(report), _measured(report))):
+    for block in map(list, (_answers(report), _products(report), _measured(report))):
         yield from ["", *block] if block else []
     for finding in words.shown(report):
         yield from _card(finding, confidence, paint)
