@@ -55,14 +55,11 @@ def prefill_attention_flops(geometry: Geometry, tokens: float) -> float:
     Sparse attention sees at most its indexer's top k, and the indexer scores every pair.
     """
     scores = sum(
-        2.0
-        * (group.count + group.readers)
-        * geometry.attention_heads
-        * (group.qk_head_dim + group.v_head_dim)
-        * _pairs(group.kind, _reach(geometry, group), tokens)
+        2.0 * layers * geometry.attention_heads * (group.qk_head_dim + group.v_head_dim) * _pairs(group, reach, tokens)
         for group in geometry.layers
+        for layers, reach in _reaches(geometry, group)
     )
-    return scores + _compressed_scores(geometry, tokens) + _index_flops(geometry) * _pairs("full", None, tokens)
+    return scores + _compressed_scores(geometry, tokens) + _index_flops(geometry) * tokens * (tokens + 1) / 2
 
 
 def _compressed_scores(geometry: Geometry, tokens: float) -> float:
@@ -97,21 +94,27 @@ def _entries(geometry: Geometry, group: Layers, context: float) -> float:
     return min(context / group.compression, most) if most is not None else context / group.compression
 
 
-def _pairs(kind: str, window: int | None, tokens: float) -> float:
-    """Pairs of a token and a key it sees: N (N+1) / 2, capped by the window, or within chunks."""
-    if window is None or tokens <= window:
+def _pairs(group: Layers, reach: int | None, tokens: float) -> float:
+    """Pairs of a token and a key it sees: N (N+1) / 2, capped by the reach, or within chunks."""
+    if reach is None or tokens <= reach:
         return tokens * (tokens + 1) / 2
-    if kind == "chunked":
-        whole, rest = divmod(tokens, window)
-        return whole * window * (window + 1) / 2 + rest * (rest + 1) / 2
-    return window * (window + 1) / 2 + (tokens - window) * window
+    if group.kind == "chunked":
+        whole, rest = divmod(tokens, reach)
+        return whole * reach * (reach + 1) / 2 + rest * (rest + 1) / 2
+    return reach * (reach + 1) / 2 + (tokens - reach) * reach
 
 
-def _reach(geometry: Geometry, group: Layers) -> int | None:
-    """The most keys that a token of the group attends to; None where it sees all."""
-    if group.window is None and group.latent_dim is not None and geometry.indexer is not None:
-        return geometry.indexer.topk
-    return group.window
+def _reaches(geometry: Geometry, group: Layers) -> tuple[tuple[int, int | None], ...]:
+    """Layers of the group with the most keys that a token attends to in them; None where it sees all.
+
+    With an indexer every latent layer is sparse, some by another layer's choice; of grouped heads only those that have
+    one (MiniMax-M3).
+    """
+    layers, indexer = group.count + group.readers, geometry.indexer
+    if group.window is not None or indexer is None:
+        return ((layers, group.window),)
+    sparse = layers if group.latent_dim is not None else min(layers, indexer.count)
+    return ((sparse, indexer.topk), (layers - sparse, None))
 
 
 def _index_flops(geometry: Geometry) -> float:
@@ -157,9 +160,7 @@ def decode_attention_flops(geometry: Geometry, batch: float, context: float) -> 
     for group in geometry.layers:
         absorbed = group.kind == "mla"
         width = (group.latent_dim or 0) + rank if absorbed else group.qk_head_dim + group.v_head_dim
-        layers = group.count + group.readers
-        seen = _seen(geometry, group, context) + _entries(geometry, group, context)
-        attention += 2.0 * layers * geometry.attention_heads * width * seen
+        attention += 2.0 * geometry.attention_heads * width * _seen(geometry, group, context)
     return batch * attention
 
 
@@ -182,16 +183,20 @@ def decode_kv_bytes(geometry: Geometry, settings: Settings, batch: float, contex
 
 def _read_bytes(geometry: Geometry, group: Layers, settings: Settings, context: float) -> float:
     """Bytes of a group's cache that one sequence reads in one step: a compressed layer's window and entries."""
-    seen = _seen(geometry, group, context) + _entries(geometry, group, context)
-    return (group.count + group.readers) * layer_bytes(group, settings) * group.compression * seen
+    return layer_bytes(group, settings) * group.compression * _seen(geometry, group, context)
 
 
 def _seen(geometry: Geometry, group: Layers, context: float) -> float:
-    """Tokens of the past that a sequence at `context` attends to; within chunks half a chunk on average."""
-    reach = _reach(geometry, group)
-    if reach is None or context <= reach:
-        return context
-    return reach / 2 if group.kind == "chunked" else float(reach)
+    """Keys and entries that a sequence at `context` attends to, summed over the group's layers; within chunks half a
+    chunk on average.
+    """
+    seen = (group.count + group.readers) * _entries(geometry, group, context)
+    for layers, reach in _reaches(geometry, group):
+        if reach is None or context <= reach:
+            seen += layers * context
+        else:
+            seen += layers * reach / (2 if group.kind == "chunked" else 1)
+    return seen
 
 
 def streamed(geometry: Geometry, settings: Settings) -> tuple[float, float]:

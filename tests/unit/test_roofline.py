@@ -227,6 +227,20 @@ def test_sparse_attention_reads_its_top_keys_and_every_index_key():
     assert near == index * 100_000 + 2 * 61 * 128 * (576 + 512) * 2048
 
 
+def test_grouped_heads_are_sparse_where_they_have_an_indexer():
+    """MiniMax-M3: 57 of its 60 layers read at most 16 blocks of 128 keys, the others all."""
+    model = models.find("minimax-m3")
+    assert [(group.count, group.kv_heads, group.qk_head_dim) for group in model.layers] == [(60, 4, 128)]
+    assert model.indexer is not None
+    assert (model.indexer.count, model.indexer.topk, model.indexer.width) == (57, 2048, 128)
+    keys = 3 * 100_000 + 57 * 2048
+    assert work.decode_kv_bytes(model, settings(), 1, 100_000) == keys * 4 * 256 * 2 + 57 * 100_000 * 256
+    scores = 2 * 64 * 256 * keys + 2 * 57 * 4 * 128 * 100_000  # 64 heads; 4 of the indexer
+    assert work.decode_attention_flops(model, 1, 100_000) == scores
+    short = 2 * 64 * 256 * 60 * (1000 * 1001 / 2) + 2 * 57 * 4 * 128 * (1000 * 1001 / 2)
+    assert work.prefill_attention_flops(model, 1000) == short
+
+
 def test_layers_that_share_a_cache_read_it_each():
     base = llama()
     shared = replace(base, layers=(replace(base.layers[0], count=20, readers=12),))
