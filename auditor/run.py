@@ -19,7 +19,7 @@ from auditor.evidence import Evidence, Finding, Report, Rule
 from auditor.instruments.inputs import Inputs
 from auditor.instruments.load import Load as Asked
 from auditor.instruments.ranking import ranking
-from auditor.loading import Here, Loaded, load_monitoring, load_profile, resolve_device, resolve_model
+from auditor.loading import Here, Loaded, load_monitoring, load_profile, resolve_device, resolve_draft, resolve_model
 from auditor.measurement import Load, Measurement, Plan, Sample, Served
 from auditor.monitoring.coverage import coverage
 from auditor.plan import Pace, concurrency, make_plan, without_loads
@@ -221,7 +221,8 @@ def declare(loaded: Loaded, options: Options, here: Here = machine.measured) -> 
 def with_served(evidence: Evidence, loaded: Loaded, served: Served | None) -> Evidence:
     """The evidence with what the endpoint says of itself, and everything that follows from both."""
     profile, launch = evidence.profile, loaded.launch
-    settings, sources = resolve(profile, launch, served, evidence.geometry, evidence.device)
+    draft = resolve_draft(loaded)
+    settings, sources = resolve(profile, launch, served, evidence.geometry, evidence.device, draft=draft)
     engine, version = engine_of(profile, launch, served)[0], settings.engine_version
     return replace(
         evidence,

@@ -19,7 +19,7 @@ from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.settings import Settings
 
-__all__ = ["conflicts", "engine_of", "resolve"]
+__all__ = ["conflicts", "drafting", "engine_of", "resolve"]
 
 _BUILDS = {"cpu": "cpu", "cu": "nvidia", "rocm": "amd", "xpu": "intel"}  # local versions of wheels, and whose they are
 _CPU_BLOCK = 128  # tokens
@@ -57,10 +57,13 @@ def resolve(
     served: Served | None,
     geometry: Geometry | None,
     device: Device | None,
+    *,
+    draft: Geometry | None = None,
 ) -> tuple[Settings, Mapping[str, str]]:
     """The settings of one engine instance and, by field, where each value comes from.
 
-    Served facts about the KV pool itself are not used: the pool is computed from settings, then compared with them.
+    `draft` is the model that `drafting` names, where its config is at hand. Served facts about the KV pool itself are
+    not used: the pool is computed from settings, then compared with them.
     """
     engine, said = engine_of(profile, launch, served)
     version = profile.deployment.engine_version
@@ -78,10 +81,16 @@ def resolve(
     cache.pool(places)
     cache.states(places, geometry, device)
     _graphs(places)
-    _speculation(places, geometry)
+    _speculation(places, geometry, draft)
     if engine == "llamacpp":
         _slots(places)
     return Settings(**places.chosen), places.sources
+
+
+def drafting(profile: Profile, launch: Launch | None) -> str | None:
+    """The name of the model that drafts, where one of its own does."""
+    said = profile.deployment.speculative or (launch.fields.get("speculative") if launch is not None else None)
+    return speculation.own_model(said)
 
 
 def _followed(places: Places, geometry: Geometry | None) -> dict[str, Any]:
@@ -199,8 +208,8 @@ def _graphs(places: Places) -> None:
         places.chosen["captured_batch"] = min(captured, 2 * limit if places.flavour.name == "vllm" else limit)
 
 
-def _speculation(places: Places, geometry: Geometry | None) -> None:
-    """How many tokens are drafted a step, and by how many layers; 0 without speculation."""
+def _speculation(places: Places, geometry: Geometry | None, draft: Geometry | None) -> None:
+    """How many tokens are drafted a step, and by which layers; 0 without speculation."""
     value, source = next(((v, s) for v, s in places.said("speculative") if v is not None), (None, ""))
     if value is None:
         return
@@ -209,6 +218,8 @@ def _speculation(places: Places, geometry: Geometry | None) -> None:
     places.take("speculative_tokens", told, (found.tokens, f"{found.assumed}, {source}" if found.assumed else source))
     if speculation.speculates(value):
         places.take("draft_layers", (found.layers, source))
+    if draft is not None and speculation.own_model(value):
+        places.take("draft", (draft.layers, source))
 
 
 def _slots(places: Places) -> None:

@@ -16,7 +16,7 @@ from auditor.engines.dated import release_before
 from auditor.engines.flavours import FLAVOURS
 from auditor.engines.formats import dtype
 from auditor.engines.launch import Launch, parse_launch
-from auditor.engines.settings import resolve
+from auditor.engines.settings import drafting, resolve
 from auditor.errors import UsageError
 from auditor.instruments.keys import checked
 from auditor.instruments.layers import from_layers
@@ -83,7 +83,10 @@ def inputs(
     version, unread = _version(values, launch, engine)
     notes += unread
     profile = Profile(version=1, name="", endpoint=_endpoint(engine), deployment=_deployment(values, version))
-    settings, sources = resolve(profile, launch, None, geometry, device)
+    drafted = drafting(profile, launch)
+    draft = _model(drafted, base or Path()) if drafted is not None else None
+    known = draft if isinstance(draft, Geometry) else None
+    settings, sources = resolve(profile, launch, None, geometry, device, draft=known)
     own = _own(values, engine) | _computing(values, device)
     settings = replace(settings, engine=engine, engine_version=version or settings.engine_version, **own)
     told = {**sources, **dict.fromkeys(own, "declared"), "geometry": geometry.source}

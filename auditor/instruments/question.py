@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from auditor.engines.settings import resolve
 from auditor.errors import UsageError
 from auditor.instruments.inputs import Inputs
-from auditor.loading import Here, Loaded, resolve_device, resolve_model
+from auditor.loading import Here, Loaded, resolve_device, resolve_draft, resolve_model
 from auditor.plan import concurrency
 from auditor.profile import Lengths, SharedPrefix, TrafficClass
 from auditor.units import TOKENS
@@ -44,7 +44,7 @@ def from_profile(loaded: Loaded, here: Here | None = None) -> tuple[Inputs, Ques
     if geometry is None:
         raise UsageError(f"{loaded.path}: {why}")
     device, no_device = resolve_device(loaded, here)
-    settings, sources = resolve(profile, loaded.launch, None, geometry, device)
+    settings, sources = resolve(profile, loaded.launch, None, geometry, device, draft=resolve_draft(loaded))
     measured = "measured here" if device is not None and device.here else "catalogue"
     weights = "the model's files" if geometry.weight_bytes is not None else "computed from parameters"
     told = {**sources, "geometry": geometry.source, "device": measured, "weights": weights}

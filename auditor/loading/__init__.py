@@ -3,7 +3,7 @@
 from auditor.loading.files import TextFile
 from auditor.loading.monitoring import load_monitoring
 from auditor.loading.profile import Loaded, load_profile, shipped_profiles
-from auditor.loading.resolve import Here, read_model, resolve_device, resolve_model
+from auditor.loading.resolve import Here, read_model, resolve_device, resolve_draft, resolve_model
 
 __all__ = [
     "Here",
@@ -13,6 +13,7 @@ __all__ = [
     "load_profile",
     "read_model",
     "resolve_device",
+    "resolve_draft",
     "resolve_model",
     "shipped_profiles",
 ]

@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from auditor.engines.settings import drafting
 from auditor.errors import UsageError
 from auditor.loading.profile import Loaded
 from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Geometry
 
-__all__ = ["Here", "read_model", "resolve_device", "resolve_model"]
+__all__ = ["Here", "read_model", "resolve_device", "resolve_draft", "resolve_model"]
 
 Here = Callable[[], Device]
 """Gives the figures of the machine that audits, for whoever declares `this-cpu`; raises UsageError where it cannot."""
@@ -27,6 +28,17 @@ def resolve_model(loaded: Loaded) -> tuple[Geometry | None, str | None]:
         return read_model(name, loaded.path.parent), None
     except (UsageError, OSError) as error:
         return None, f"deployment.model: {error}"
+
+
+def resolve_draft(loaded: Loaded) -> Geometry | None:
+    """The geometry of a draft model of its own, found as `resolve_model` does; None without one, or where it is not
+    known.
+    """
+    name = drafting(loaded.profile, loaded.launch)
+    try:
+        return read_model(name, loaded.path.parent) if name is not None else None
+    except (UsageError, OSError):
+        return None
 
 
 def read_model(name: str, folder: Path) -> Geometry:

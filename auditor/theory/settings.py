@@ -4,6 +4,8 @@ them.
 
 from dataclasses import dataclass
 
+from auditor.theory.kv.geometry import Layers
+
 __all__ = ["Settings"]
 
 
@@ -19,7 +21,8 @@ class Settings:
     `captured_batch` is the largest batch captured as a kernel graph (SGLang --cuda-graph-max-bs, vLLM's largest
     capture size); larger batches run without.
     `decode_context_parallel` devices of a TP group share one request's tokens (vLLM). `draft_layers` are full attention
-    layers of the draft (None: one where `speculative_tokens` are drafted). Recurrent state: `mamba_cache_mode` is
+    layers of the draft (None: one where `speculative_tokens` are drafted), like the target's; `draft` those of a draft
+    model of its own, where they are known. Recurrent state: `mamba_cache_mode` is
     vLLM's ("none", "all", "align"), `mamba_slots` SGLang's --max-mamba-cache-size, `mamba_full_ratio` its
     --mamba-full-memory-ratio; `state_bytes` of one matrix element where a flag sets it (None: as the model asks),
     `conv_bytes` of one element of the convolution window (None: the compute dtype's). `weight_bytes` are the weights of
@@ -66,6 +69,7 @@ class Settings:
     captured_batch: int | None = None
     decode_context_parallel: int = 1
     draft_layers: int | None = None
+    draft: tuple[Layers, ...] = ()
     mamba_cache_mode: str | None = None
     mamba_slots: int | None = None
     mamba_full_ratio: float = 0.9

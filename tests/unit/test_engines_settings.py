@@ -8,7 +8,7 @@ from auditor.catalog import models
 from auditor.engines import formats
 from auditor.engines.flavours import FLAVOURS
 from auditor.engines.launch import parse_launch
-from auditor.engines.settings import conflicts, engine_of, resolve
+from auditor.engines.settings import conflicts, drafting, engine_of, resolve
 from auditor.evidence import Location
 from auditor.measurement import Served
 from auditor.profile import Deployment, Endpoint, Profile
@@ -544,6 +544,27 @@ def test_gemma_4s_assistant_is_a_model_whose_cache_is_the_targets():
         assert (settings.speculative_tokens, draft_layers(gemma, settings)) == (4, 0)
     settings, _ = launched("""vllm serve m -sc '{"model": "m-eagle3", "num_speculative_tokens": 4}'""", gemma)
     assert draft_layers(gemma, settings) == 1
+
+
+def test_a_draft_model_of_its_own_brings_its_layers():
+    line = """vllm serve m -sc '{"model": "small", "num_speculative_tokens": 5}'"""
+    settings, sources = resolve(profile(), parse_launch(line), None, LATENT, H100, draft=LLAMA)
+    assert (settings.draft, settings.draft_layers) == (LLAMA.layers, None)
+    assert sources["draft"] == "launch -sc"
+    heads = line.replace('{"model"', '{"method": "eagle3", "model"')
+    assert resolve(profile(), parse_launch(heads), None, LATENT, H100, draft=LLAMA)[0].draft == ()
+    assert resolve(profile(), parse_launch("vllm serve m"), None, LATENT, H100, draft=LLAMA)[0].draft == ()
+
+
+def test_which_model_drafts():
+    line = parse_launch("vllm serve m --spec-model small --spec-tokens 4")
+    assert drafting(profile(), line) == "small"
+    assert drafting(profile(speculative={"model": "other", "num_speculative_tokens": 2}), line) == "other"
+    assert drafting(profile(speculative="none"), line) is None
+    assert drafting(profile(), parse_launch("vllm serve m --spec-method eagle3 --spec-model x-EAGLE3")) is None
+    standalone = "python -m sglang.launch_server --model m --speculative-algorithm STANDALONE"
+    assert drafting(profile(), parse_launch(f"{standalone} --speculative-draft-model-path small")) == "small"
+    assert drafting(profile(), None) is None
 
 
 def test_sglang_drafts_more_for_a_llama_and_tells_how_many():

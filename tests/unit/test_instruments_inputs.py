@@ -220,6 +220,15 @@ def test_a_pool_of_llamacpp_without_a_context_says_its_cells():
     assert inputs(row(engine="llama.cpp", kv_pool_gib=1, max_model_len=8192)).settings.max_model_len == 8192
 
 
+def test_a_draft_models_layers_count_where_its_config_is_at_hand(tmp_path):
+    (tmp_path / "small").mkdir()
+    (tmp_path / "small" / "config.json").write_text(json.dumps(LLAMA_8B | {"num_hidden_layers": 4}))
+    line = "vllm serve m --spec-model small --spec-tokens 4"
+    found = inputs(row(launch=line, engine=None), tmp_path)
+    assert [group.count for group in found.settings.draft] == [4]
+    assert inputs(row(launch=line.replace("small", "missing"), engine=None), tmp_path).settings.draft == ()
+
+
 def test_a_launch_line_is_read_and_explicit_keys_win():
     line = "vllm serve /models/x -tp 2 --max-model-len 16384 --gpu-memory-utilization 0.85 --kv-cache-dtype fp8"
     found = inputs(row(engine=None, launch=line, max_model_len=8192))

@@ -166,6 +166,12 @@ def test_a_logged_pool_is_the_targets_own():
     assert pool_of(GQA, kv_pool_bytes=5 * 1024_000, speculative_tokens=3).tokens == 5000
 
 
+def test_a_draft_model_counts_its_own_layers():
+    """10 layers of 2 x 4 x 64 x 2 bytes beside the target's 1,024 a token."""
+    draft = (attention(10, 4, 64),)
+    assert pool_of(GQA, 5 * 1024_000, speculative_tokens=3, draft=draft).tokens == 5 * 1024_000 // (1024 + 10_240)
+
+
 def test_a_sparse_drafts_index_counts():
     plain, drafted = (pool_of(DEEPSEEK_V32, 4 * GIB, speculative_tokens=n).tokens for n in (0, 2))
     assert (plain, drafted) == (4 * GIB // (61 * 1284), 4 * GIB // (62 * 1284))

@@ -1,5 +1,6 @@
 """vLLM's rules one by one, worked by hand from its source at the releases where they changed."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -221,6 +222,19 @@ def test_drafts_keep_full_layers_of_their_own():
     assert [(kind.layers, kind.groups) for kind in found.kinds] == [(17, 1), (48, 3)]
     assert layout(QWEN35_27B, on(speculative_tokens=1, draft_layers=0)).group_size == 16
     assert layout(DEEPSEEK_V32, on(block_size=64, speculative_tokens=1)).block_bytes == 62 * 64 * (1152 + 132)
+
+
+def test_a_draft_model_keeps_its_own_layers():
+    """32 layers of 2 x 8 x 128 x 2 bytes and 24 of 2 x 4 x 64 x 2, in blocks of 16: one table."""
+    drafted = on("0.20.0", speculative_tokens=4, draft=(attention(24, 4, 64),))
+    found = layout(model(attention(32, 8, 128)), drafted)
+    assert (found.tables, found.block_bytes) == (1, 16 * (32 * 4096 + 24 * 1024))
+    # on two stages the last holds them all beside its 16
+    staged = replace(drafted, pipeline_parallel=2, devices=2)
+    assert layout(model(attention(32, 8, 128)), staged).block_bytes == 16 * (16 * 4096 + 24 * 1024)
+    # tensor parallelism divides their heads too
+    wide = replace(drafted, tensor_parallel=2, devices=2)
+    assert layout(model(attention(32, 8, 128)), wide).block_bytes == 16 * (32 * 2048 + 24 * 512)
 
 
 def test_decode_context_parallelism_shares_a_requests_tokens():

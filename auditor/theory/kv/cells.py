@@ -69,13 +69,14 @@ def kv_heads(group: Layers, settings: Settings) -> int:
 
 
 def draft_layers(geometry: Geometry, settings: Settings) -> int:
-    """Full layers that drafts keep beside the target's: those of the settings, else one where tokens are drafted.
+    """Full layers that drafts keep beside the target's, like those: as the settings say, else one where tokens are
+    drafted; none where a draft model has layers of its own (`Settings.draft`).
 
     None for Gemma-4's assistant, whose layers only read the target's cache (vllm/model_executor/models/gemma4_mtp.py,
     SGLang's srt/models/gemma4_mtp.py).
     """
-    if settings.draft_layers is not None:
-        return settings.draft_layers
+    if settings.draft_layers is not None or settings.draft:
+        return settings.draft_layers or 0
     return int(settings.speculative_tokens > 0 and not geometry.architecture.startswith("Gemma4"))
 
 

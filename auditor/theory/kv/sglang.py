@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, replace
 
 from auditor.theory.kv import sglang_compressed, sglang_state
-from auditor.theory.kv.cells import KvPool, bytes_per_token, draft_layers
+from auditor.theory.kv.cells import KvPool, bytes_per_token, draft_layers, layer_bytes
 from auditor.theory.kv.compressed import compressed
 from auditor.theory.kv.geometry import Geometry, Layers
 from auditor.theory.kv.releases import NEWEST, release
@@ -212,11 +212,15 @@ def _index_bytes(geometry: Geometry, settings: Settings) -> float:
 
 
 def _draft_bytes(geometry: Geometry, settings: Settings, full: float, hybrid: bool) -> float:
-    """MTP and EAGLE layers, each like one of the target's full layers, in a pool of their own."""
+    """MTP and EAGLE layers, each like one of the target's full layers, or those of a draft model, in a pool of their
+    own.
+    """
     layers = draft_layers(geometry, settings)
     logged = settings.kv_pool_bytes is not None
-    if not layers or logged or release(settings.engine_version) < _DRAFT_CHARGED:
+    if not (layers or settings.draft) or logged or release(settings.engine_version) < _DRAFT_CHARGED:
         return 0.0
+    if settings.draft:
+        return sum(group.count * layer_bytes(group, settings) for group in settings.draft)
     groups: list[Layers] = [g for g in geometry.layers if not (hybrid and g.window is not None)] or [*geometry.layers]
     count = sum(-(-group.count // settings.pipeline_parallel) for group in groups)
     index = geometry.indexer.token_bytes * settings.decode_context_parallel if geometry.indexer else 0

@@ -101,6 +101,7 @@ def layers_kept(model: Model, settings: Settings) -> list[Kept]:
     if model.indexer is not None:
         keys = model.indexer.token_bytes
         kept.append(Kept(Spec("indexer", block, block * keys, None, (keys,)), model.indexer.count, model.drafts))
+    kept += [Kept(_attention(group, model, settings, version, block), 0, group.count) for group in settings.draft]
     page = max((layer.spec.page for layer in kept if layer.spec.kind in FULL), default=0)
     kept += [Kept(_state(layer, model, settings, block, page), layer.count) for layer in recurrent]
     return [layer for layer in kept if layer.count]
