@@ -69,16 +69,26 @@ def _bound(
             for part, seconds in times.items()
         ),
     }
-    if {"mixed", "unknown"}.isdisjoint({expected, seen}) and expected not in seen.split(" or "):
+    provisional = measured and evidence.device is not None and _rests_on(phase, evidence.device)
+    contradict = {"mixed", "unknown"}.isdisjoint({expected, seen}) and expected not in seen.split(" or ")
+    if contradict and not provisional:
         why = f"Arithmetic says {expected}, the ladder says {seen}: the inputs or the measurement are wrong."
         missing = "hardware, quantisation and batch as they really are (H208), or a longer ladder"
         return CHECK.finding("H202", "inconclusive", why, missing=missing, **rest)
     name = expected if seen == "unknown" else seen
     rest["remedies"] = evidence.levers(*BY_BOUND.get(name.split(" or ", maxsplit=1)[0], ()))
     source = "measured and predicted" if predicted and measured else "measured" if measured else "predicted"
+    if contradict:
+        source, rest["confidence"] = f"measured; arithmetic on provisional figures says {expected}", "medium"
     source += f"; {blind}" if blind and not measured else ""
     bound = "has no single bound" if name == "mixed" else f"is bound by {name}"
     return CHECK.finding("H202", "pass", f"{phase.capitalize()} {bound} ({source}).", **rest)
+
+
+def _rests_on(phase: str, device: Device) -> bool:
+    """Whether a prediction of this phase rests on figures that are recalled or in dispute."""
+    figures = ("bandwidth", "flops") if phase == "prefill" else ("bandwidth",)
+    return any(device.certainty(figure) == "C" for figure in figures)
 
 
 def h203_efficiency(evidence: Evidence) -> Iterable[Finding]:
@@ -93,7 +103,10 @@ def h203_efficiency(evidence: Evidence) -> Iterable[Finding]:
     for phase, found in (("prefill", law if longest >= SATURATES else None), ("decode", steps)):
         if found is not None and found.noisy:
             yield CHECK.skip("H203", f"{phase} measured, {parts.unreadable(found)}", subject=phase)
-    if law is not None and long_enough and not law.noisy:
+    if long_enough and theory[2].here and theory[2].certainty("flops") == "C":
+        missing = f"peak FLOP/s of {theory[2].name} that are more than an upper bound"
+        yield CHECK.skip("H203", missing, subject="prefill")
+    elif law is not None and long_enough and not law.noisy:
         ideal = roofline.prefill_limit(*theory, longest).flops / max(1.0, rate(theory[2], theory[1].compute_dtype))
         seconds = law.per_token * longest + law.per_token_squared * longest**2
         yield _efficiency(evidence, theory, "prefill", 1, ideal / seconds)
@@ -108,16 +121,18 @@ def _efficiency(
 ) -> Finding:
     geometry, settings, device = theory
     low, high, source = fit.band(phase, device, settings, batch, geometry)
+    doubted = device.certainty("flops" if phase == "prefill" else "bandwidth") == "C"
     rest: dict[str, Any] = {
         "subject": phase,
         "where": evidence.where("deployment.accelerator"),
-        "confidence": "low" if device.confidence == "C" else "medium",
+        "confidence": "low" if doubted else "medium",
         "measured": Number.of("share of the peak reached", ratio, "share", "measured"),
         "required": Number(
             name="usual", value=(low + high) / 2, unit="share", provenance="catalogue", low=low, high=high, note=source
         ),
     }
-    why = f"{phase.capitalize()} reaches {percent(ratio)} of the peak where {percent(low)} to {percent(high)} are usual"
+    peak = f"the {'' if not doubted else 'provisional '}peak"
+    why = f"{phase.capitalize()} reaches {percent(ratio)} of {peak} where {percent(low)} to {percent(high)} are usual"
     if ratio >= low:
         return CHECK.finding("H203", "pass", f"{why}.", **rest)
     fix = ("look for clocks, thermals, other tenants of the device", "capture kernels, fuse attention (H205, H206)")

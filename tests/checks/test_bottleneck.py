@@ -235,6 +235,14 @@ def test_a_ladder_that_contradicts_the_arithmetic_is_inconclusive():
     assert finding.deciding is False
 
 
+def test_arithmetic_on_provisional_figures_contradicts_no_ladder():
+    device = replace(H100, confidence="C", figures={"memory": "A", "bandwidth": "B", "flops": "C"})
+    finding = of("H202", "prefill", replace(ladder(**(LAW | {"t0": 0.5, "per_token": 1e-7})), device=device))
+    assert (finding.status, finding.confidence) == ("pass", "medium")
+    assert finding.why.endswith("(measured; arithmetic on provisional figures says compute).")
+    assert of("H202", "decode", replace(ladder(**LAW), device=device)).confidence == "high"  # bandwidth is certain
+
+
 def test_the_bottleneck_is_predicted_alone_without_ladders():
     evidence = replace(asked(Slo(ttft={"p95": 1.0})), measurements=())
     assert "(predicted)" in of("H202", "decode", evidence).why
@@ -308,6 +316,19 @@ def test_prefill_efficiency_is_that_of_a_further_token():
         finding = of("H203", "prefill", ladder(**(LAW | {"t0": t0})))
         assert finding.measured is not None
         assert finding.measured.value == pytest.approx(0.743, abs=0.01)
+
+
+def test_efficiency_against_figures_in_doubt_says_so():
+    """Of this machine's CPU only an upper bound of the peak is known; of another part it is in dispute."""
+    figures = {"memory": "A", "bandwidth": "B", "flops": "C"}
+    device = replace(H100, confidence="C", figures=figures)
+    prefill = of("H203", "prefill", replace(ladder(**LAW), device=device))
+    assert ("the provisional peak" in prefill.why, prefill.confidence) == (True, "low")
+    decode = of("H203", "decode", replace(ladder(**LAW), device=device))
+    assert ("provisional" in decode.why, decode.confidence) == (False, "medium")
+    here = replace(device, key="this-cpu")
+    assert of("H203", "prefill", replace(ladder(**LAW), device=here)).status == "skip"
+    assert of("H203", "decode", replace(ladder(**LAW), device=here)).status != "skip"
 
 
 def test_short_prompts_do_not_fill_a_device():
