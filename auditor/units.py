@@ -10,7 +10,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-__all__ = ["DURATION", "NAMED", "RATE", "SHARE", "TOKENS", "Unit", "count", "percent", "plain", "quantity"]
+__all__ = [
+    "DURATION",
+    "GIB",
+    "NAMED",
+    "RATE",
+    "SHARE",
+    "TOKENS",
+    "Unit",
+    "count",
+    "in_gib",
+    "percent",
+    "plain",
+    "quantity",
+]
+
+GIB = 1 << 30
 
 _NUMBER = r"([0-9]{1,15}(?:\.[0-9]{1,15})?)"
 _DURATION = re.compile(_NUMBER + r"\s*(us|ms|s|min|m|h|d)")
@@ -171,6 +186,11 @@ def quantity(value: float | None, unit: str) -> str:
     if unit in NAMED:
         return NAMED[unit](value)
     return f"{plain(value, 4)} {unit}".rstrip()
+
+
+def in_gib(size: float) -> str:
+    """Bytes for a column or beside one: always GiB with one decimal, from 10,000 GiB on TiB."""
+    return f"{size / GIB:,.1f} GiB" if size < 10_000 * GIB else f"{min(size / GIB / 1024, 999_999):,.0f} TiB"
 
 
 def percent(share: float) -> str:

@@ -12,10 +12,10 @@ import yaml
 
 from auditor.errors import UsageError
 from auditor.theory.device import THIS_CPU, Device
+from auditor.units import GIB
 
 __all__ = ["devices", "find", "is_this_cpu", "names"]
 
-_GIB = 1 << 30
 _SILENT = re.compile(
     r"nvidia|geforce|tesla|amd|instinct|radeon|intel|habana|apple|google|aws|huawei|corporation|gpu|graphics"
     r"|accelerator|oam|edition|pcie[345]|hbm\d\w?|gddr\d"
@@ -90,7 +90,7 @@ def _by_memory(wanted: tuple[str, ...]) -> list[Device]:
         for entry in _catalogue()
         if name
         and any("".join(_split(words)[0]) == "".join(name) for words in entry.spellings)
-        and all(entry.device.memory_bytes == size * _GIB for size in sizes)
+        and all(entry.device.memory_bytes == size * GIB for size in sizes)
     ]
 
 
@@ -158,8 +158,8 @@ def _device(key: str, name: str, entry: Mapping[str, Any], memory: float) -> Dev
         name=name,
         vendor=entry["vendor"],
         kind=entry["kind"],
-        memory_bytes=int(memory * _GIB),
-        usable_bytes=int(usable * _GIB) if usable is not None else None,
+        memory_bytes=int(memory * GIB),
+        usable_bytes=int(usable * GIB) if usable is not None else None,
         bandwidth=entry["bandwidth_gbs"] * 1e9,
         flops={dtype: rate * 1e12 for dtype, rate in entry["tflops"].items()},
         interconnect=entry.get("interconnect"),

@@ -9,10 +9,9 @@ from auditor.instruments.inputs import Inputs, inputs
 from auditor.theory.kv.pool import capacity, kv_pool
 from auditor.theory.memory import Memory, memory
 from auditor.theory.weights import per_device_bytes
+from auditor.units import GIB
 
 __all__ = ["brief", "memory_of", "weights_of"]
-
-_GIB = 1 << 30
 
 
 def brief(row: Mapping[str, Any], base: Path | None = None) -> dict[str, Any]:
@@ -23,7 +22,7 @@ def brief(row: Mapping[str, Any], base: Path | None = None) -> dict[str, Any]:
     """
     found = inputs(row, base)
     weights = weights_of(found)
-    answer = {} if weights is None else {"weights_gib": weights / _GIB}
+    answer = {} if weights is None else {"weights_gib": weights / GIB}
     try:
         return answer | _pool(found)
     except (UsageError, ValueError) as error:
@@ -35,10 +34,10 @@ def _pool(found: Inputs) -> dict[str, Any]:
     split = None if settings.pins_pool else memory_of(found)
     kv = kv_pool(geometry, settings, None if split is None else max(0.0, split.pool))
     length = settings.max_model_len or geometry.max_position
-    answer: dict[str, Any] = {"kv_pool_gib": (settings.kv_pool_bytes or kv.bytes) / _GIB}
+    answer: dict[str, Any] = {"kv_pool_gib": (settings.kv_pool_bytes or kv.bytes) / GIB}
     if split is not None:
         sizes = {"": split.pool, "_low": split.pool_low, "_high": split.pool_high}
-        answer = {f"kv_pool_gib{end}": size / _GIB for end, size in sizes.items()}
+        answer = {f"kv_pool_gib{end}": size / GIB for end, size in sizes.items()}
     if kv.blocks is not None:
         answer["num_blocks"] = kv.blocks
     answer["kv_tokens"] = kv.tokens

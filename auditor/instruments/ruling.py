@@ -9,11 +9,10 @@ from auditor.theory import answers
 from auditor.theory.carrying import free_for_cache
 from auditor.theory.levers import name, spell
 from auditor.theory.statistics import Interval
-from auditor.units import count, plain
+from auditor.units import count, in_gib, plain
 
 __all__ = ["Ruling", "ruling"]
 
-_GIB = 1 << 30
 _WORST = ("does not fit", "fits at p50 only", "may fit", "fits")
 Status = Literal["fits", "fits at p50 only", "may fit", "does not fit"]
 
@@ -46,18 +45,17 @@ def _memory(fit: Fit) -> Ruling | None:
         return None
     room = free_for_cache(found)
     if fit.inputs.settings.pins_pool and pool.kv.bytes > room.low:
-        parts = f"{_gib(pool.kv.bytes)} of KV cache, {_gib(found.weights)} of weights and {_gib(found.overhead)}"
+        parts = f"{in_gib(pool.kv.bytes)} of KV cache, {in_gib(found.weights)} of weights and {in_gib(found.overhead)}"
         over = pool.kv.bytes > room.high
         return Ruling(
             "does not fit" if over else "may fit",
-            f"{parts} for the engine {'exceed' if over else 'nearly fill'} the {_gib(found.usable)} of a device",
+            f"{parts} for the engine {'exceed' if over else 'nearly fill'} the {in_gib(found.usable)} of a device",
         )
     if pool.kv.tokens > 0 and found.pool > 0:
         return None
-    parts = (
-        f"{_gib(found.weights)} of weights and {_gib(found.overhead)} for the engine exceed the {_gib(found.budget)}"
-    )
-    return Ruling("does not fit" if found.pool_high <= 0 else "may fit", f"{parts} a device that it may use")
+    parts = f"{in_gib(found.weights)} of weights and {in_gib(found.overhead)} for the engine"
+    why = f"{parts} exceed the {in_gib(found.budget)} a device that it may use"
+    return Ruling("does not fit" if found.pool_high <= 0 else "may fit", why)
 
 
 def _start(fit: Fit) -> Ruling | None:
@@ -129,7 +127,3 @@ def _range(requests: Interval) -> str:
     low, point, high = (math.floor(x) for x in (requests.low, requests.point, requests.high))
     shown = count(point, "request") if point >= 1 else f"{plain(requests.point, 2)} of a request"
     return shown if low == high else f"{shown} ({low:,} to {high:,})"
-
-
-def _gib(size: float) -> str:
-    return f"{max(0.0, size) / _GIB:.1f} GiB"

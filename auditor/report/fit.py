@@ -13,12 +13,11 @@ from auditor.theory.answers import LONGEST
 from auditor.theory.changes import Change
 from auditor.theory.levers import name
 from auditor.units import count as number
-from auditor.units import plain
+from auditor.units import in_gib, plain
 
 __all__ = ["Part", "bar", "render"]
 
 WIDTH = 80
-_GIB = 1 << 30
 _SYMBOLS = "123456789"
 
 
@@ -86,16 +85,16 @@ def bar(parts: Sequence[Part], width: int = WIDTH - 2) -> str:
 def _memory(fit: Fit) -> Iterable[str]:
     if fit.split is None or fit.memory is None:
         if fit.weights is not None:
-            yield f"weights a device  {_gib(fit.weights)}"
+            yield f"weights a device  {in_gib(fit.weights)}"
         return
     parts, usable = _parts(fit), fit.split.usable
     line = bar(_within(parts, usable))
-    yield f"one device, {_gib(usable)} usable"
+    yield f"one device, {in_gib(usable)} usable"
     if line:
         yield line
     for part in (part for part in parts if part.size > 0):
         share = _most(100 * part.size / usable)
-        yield f"  {part.symbol} {clip(part.name, 24):<24}{_gib(part.size):>12}{share:>9}  {clip(part.note, 29)}"
+        yield f"  {part.symbol} {clip(part.name, 24):<24}{in_gib(part.size):>12}{share:>9}  {clip(part.note, 29)}"
 
 
 def _parts(fit: Fit) -> list[Part]:
@@ -111,10 +110,10 @@ def _parts(fit: Fit) -> list[Part]:
         )
         for i, held in enumerate(split.classes)
     ]
-    free = "in the pool" if split.free >= 0 else f"short: the pool is {_gib(split.pool)}"
+    free = "in the pool" if split.free >= 0 else f"short: the pool is {in_gib(split.pool)}"
     return [
         Part("#", "weights", split.weights),
-        Part("+", "overhead", split.overhead, f"{_gib(found.overhead_low)} to {_gib(found.overhead_high)}"),
+        Part("+", "overhead", split.overhead, f"{in_gib(found.overhead_low)} to {in_gib(found.overhead_high)}"),
         *classes,
         Part(*((".", "free") if split.free >= 0 else ("!", "missing")), abs(split.free), free),
         Part("x", "outside the budget", split.beyond, "graphs and buffers"),
@@ -147,16 +146,12 @@ def _most(percent: float) -> str:
     return f"{percent:,.0f} %" if percent < 9999.5 else ">9,999 %"
 
 
-def _gib(size: float) -> str:
-    return f"{size / _GIB:,.1f} GiB" if size < 10_000 * _GIB else f"{min(size / _GIB / 1024, 999_999):,.0f} TiB"
-
-
 # ---------------------------------------------------------------------------------------------------------------- pool
 
 
 def _pool(fit: Fit) -> Iterable[str]:
     kv, low, high = fit.pool.kv, fit.pool.low, fit.pool.high
-    size = _gib(kv.bytes) if fit.pool.exact else f"{_gib(kv.bytes)} ({_gib(low.bytes)} to {_gib(high.bytes)})"
+    size = in_gib(kv.bytes) if fit.pool.exact else f"{in_gib(kv.bytes)} ({in_gib(low.bytes)} to {in_gib(high.bytes)})"
     tokens = f"{kv.tokens:,} tokens"
     blocks = f", {kv.blocks:,} blocks of {kv.block_size}" if kv.blocks is not None else ""
     each = " a rank" if fit.inputs.settings.data_parallel > 1 else ""
@@ -259,7 +254,7 @@ def _times(factor: float) -> str:
 
 
 def _weights(size: float | None) -> str:
-    return "" if size is None else _gib(size)
+    return "" if size is None else in_gib(size)
 
 
 def _label(change: Change, fit: Fit) -> str:

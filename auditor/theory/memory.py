@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.overhead import documented, llamacpp, sglang, vllm, vllm_cpu
-from auditor.theory.overhead.share import GIB, Share
+from auditor.theory.overhead.share import Share
 from auditor.theory.settings import Settings
 from auditor.theory.weights import per_device_bytes
+from auditor.units import GIB
 
 __all__ = ["Memory", "memory"]
 

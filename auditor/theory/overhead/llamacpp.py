@@ -5,8 +5,9 @@ from auditor.theory.kv.geometry import Geometry
 from auditor.theory.kv.llamacpp import UBATCH
 from auditor.theory.kv.releases import build
 from auditor.theory.overhead import activations
-from auditor.theory.overhead.share import GIB, NOTHING, Band, Share, gib
+from auditor.theory.overhead.share import NOTHING, Band, Share, gib
 from auditor.theory.settings import Settings
+from auditor.units import GIB
 
 __all__ = ["share"]
 

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
-__all__ = ["GIB", "NOTHING", "USUAL_FRACTION", "Band", "Share", "gib"]
+from auditor.units import GIB
 
-GIB = float(1 << 30)
+__all__ = ["NOTHING", "USUAL_FRACTION", "Band", "Share", "gib"]
+
 USUAL_FRACTION = 0.92
 """vLLM's newest gpu_memory_utilization (vllm/config/cache.py), where the settings leave it open."""
 

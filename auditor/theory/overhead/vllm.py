@@ -23,9 +23,10 @@ from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.kv.releases import NEWEST, release
 from auditor.theory.overhead import activations
-from auditor.theory.overhead.share import GIB, NOTHING, USUAL_FRACTION, Band, Share, gib
+from auditor.theory.overhead.share import NOTHING, USUAL_FRACTION, Band, Share, gib
 from auditor.theory.settings import Settings
 from auditor.theory.widths import bits_of
+from auditor.units import GIB
 
 __all__ = ["share"]
 

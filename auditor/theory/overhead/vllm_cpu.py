@@ -1,8 +1,9 @@
 """vLLM on CPUs: the KV cache has a size of its own, by flag or environment, or takes what the process leaves."""
 
 from auditor.theory.kv.releases import release
-from auditor.theory.overhead.share import GIB, USUAL_FRACTION, Share, gib
+from auditor.theory.overhead.share import USUAL_FRACTION, Share, gib
 from auditor.theory.settings import Settings
+from auditor.units import GIB
 
 __all__ = ["share"]
 
