@@ -6,19 +6,20 @@ from typing import Any
 
 from auditor.errors import UsageError
 from auditor.instruments.inputs import Inputs, inputs
-from auditor.theory.kv.pool import capacity, kv_pool
+from auditor.theory.kv.pool import KvPool, capacity, kv_pool
 from auditor.theory.memory import Memory, memory
 from auditor.theory.weights import per_device_bytes
 from auditor.units import GIB
 
-__all__ = ["brief", "memory_of", "weights_of"]
+__all__ = ["brief", "doubt", "memory_of", "weights_of"]
 
 
 def brief(row: Mapping[str, Any], base: Path | None = None) -> dict[str, Any]:
     """The figures of one row: weights_gib, kv_pool_gib with its band, num_blocks, kv_tokens, max_concurrency.
 
     Of one device and one data-parallel rank, as engines log them. What cannot be computed is left out, and `error` says
-    why; `refusal` says why the engine would not start with this pool. Raises UsageError where the row itself is wrong.
+    why; `refusal` says why the engine would not start with this pool, `note` what speaks against one that is known.
+    Raises UsageError where the row itself is wrong.
     """
     found = inputs(row, base)
     weights = weights_of(found)
@@ -41,11 +42,20 @@ def _pool(found: Inputs) -> dict[str, Any]:
     if kv.blocks is not None:
         answer["num_blocks"] = kv.blocks
     answer["kv_tokens"] = kv.tokens
-    if kv.refusal is not None:
+    if (said := doubt(found, kv)) is not None:
+        answer["note"] = said
+    elif kv.refusal is not None:
         answer["refusal"] = kv.refusal
     if length:
         answer["max_concurrency"] = capacity(geometry, settings, kv, length) / settings.data_parallel
     return answer
+
+
+def doubt(found: Inputs, kv: KvPool) -> str | None:
+    """The engine's refusal of a pool that the row says it had, which is then no refusal; None where there is none."""
+    if kv.refusal is None or not found.started:
+        return None
+    return f"{kv.refusal} (it started with this pool, so fewer were asked)"
 
 
 def weights_of(found: Inputs) -> float | None:

@@ -8,7 +8,7 @@ from auditor.engines.flavours import FLAVOURS, flag_names
 from auditor.engines.generations import compute_capability
 from auditor.errors import UsageError
 from auditor.holding import SHARE_PREFIXES, mixed
-from auditor.instruments.brief import memory_of, weights_of
+from auditor.instruments.brief import doubt, memory_of, weights_of
 from auditor.instruments.inputs import Inputs
 from auditor.instruments.question import Question
 from auditor.theory import answers, shape
@@ -124,8 +124,14 @@ def fit(found: Inputs, question: Question) -> Fit:
         saving=answers.saving(geometry, settings),
         split=split,
         changes=levers,
-        notes=(*found.notes, *question.notes, *(memory.notes if memory is not None else ())),
+        notes=tuple(_notes(found, question, memory, pool)),
     )
+
+
+def _notes(found: Inputs, question: Question, memory: Memory | None, pool: PoolRange) -> Iterator[str]:
+    yield from (*found.notes, *question.notes, *(memory.notes if memory is not None else ()))
+    if (said := doubt(found, pool.kv)) is not None:
+        yield said
 
 
 def _larger(found: Inputs) -> tuple[Device, Settings] | None:

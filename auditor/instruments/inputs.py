@@ -64,6 +64,11 @@ class Inputs:
     notes: tuple[str, ...] = ()
     no_device: str = ""
 
+    @property
+    def started(self) -> bool:
+        """Whether the row tells the pool that an engine had, which proves that it started."""
+        return "declared" in (self.sources.get("kv_pool_bytes"), self.sources.get("kv_pool_tokens"))
+
 
 def inputs(
     row: Mapping[str, Any], base: Path | None = None, also: Container[str] = (), here: Here | None = None

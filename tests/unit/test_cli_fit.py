@@ -134,6 +134,24 @@ def test_a_batch_answers_each_line_with_what_engines_log(batch):
     assert found == {"id": "a", "kv_pool_gib": 10, "num_blocks": 5120, "kv_tokens": 81_920, "max_concurrency": 10}
 
 
+def test_a_pool_that_an_engine_logged_did_start(batch):
+    """1 GiB / (6 layers x 2,096 tokens x 1,024 bytes) = 83 blocks: fewer than 256 requests' states need."""
+    layers = [
+        {"kind": "full", "layers": 6, "num_kv_heads": 2, "head_dim": 128},
+        {"kind": "mamba2", "layers": 23, "num_heads": 64, "head_dim": 64, "state_size": 128, "n_groups": 8}
+        | {"conv_kernel": 4, "ssm_bytes": 4},
+    ]
+    row = {"id": "a", "engine": "vllm", "engine_version": "0.20.0", "kv_layers": layers, "max_model_len": 8192}
+    known, asked = batch(
+        {**row, "max_num_seqs": 256, "kv_pool_gib": 1},
+        {**row, "max_num_seqs": 256, "launch": "vllm serve m --kv-cache-memory-bytes 1073741824"},
+    )
+    why = "max_num_seqs 256 is more than the 83 blocks that can hold a request's state: lower it to those"
+    assert (asked["num_blocks"], asked["refusal"]) == (83, why)
+    assert "refusal" not in known
+    assert known["note"] == f"{why} (it started with this pool, so fewer were asked)"
+
+
 def test_without_a_pool_it_has_a_band(batch):
     row = {key: value for key, value in ROW.items() if key != "kv_pool_gib"} | {"accelerator": "H100-80G"}
     (found,) = batch(row)

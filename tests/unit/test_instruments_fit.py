@@ -65,6 +65,26 @@ def test_other_lengths_are_refused(written):
         lengths("--prompt", written)
 
 
+# --------------------------------------------------------------------------------------------------------------- start
+
+
+def test_a_pool_that_was_logged_proves_a_start():
+    """83 blocks of a hybrid against 256 requests: a flag's pool is refused, a known one was not."""
+    layers = [
+        {"kind": "full", "layers": 6, "num_kv_heads": 2, "head_dim": 128},
+        {"kind": "mamba2", "layers": 23, "num_heads": 64, "head_dim": 64, "state_size": 128, "n_groups": 8}
+        | {"conv_kernel": 4, "ssm_bytes": 4},
+    ]
+    hybrid = {"model_config_inline": None, "kv_layers": layers, "engine_version": "0.20.0", "max_num_seqs": 256}
+    known = answer(max_model_len=8192, kv_pool_gib=1, **hybrid)
+    assert not ruling(known).why.startswith("the engine refuses to start")
+    assert any("it started with this pool" in note for note in known.notes)
+    launch = "vllm serve m --kv-cache-memory-bytes 1073741824"
+    asked = answer(max_model_len=8192, kv_pool_gib=None, launch=launch, **hybrid)
+    assert ruling(asked).why.startswith("the engine refuses to start: max_num_seqs 256")
+    assert not any("it started" in note for note in asked.notes)
+
+
 # -------------------------------------------------------------------------------------------------------------- counts
 
 
