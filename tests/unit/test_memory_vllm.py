@@ -109,6 +109,39 @@ def test_eras_of_one_device():
     assert found("llama-3.1-8b", "0.29.0").activations < found("llama-3.1-8b", "0.24.0").activations
 
 
+@pytest.mark.parametrize(
+    ("version", "devices", "link", "left"),
+    [
+        ("0.17.1", 2, "NVLink4 900", 0.0),  # no trial
+        ("0.19.0", 1, "NVLink4 900", 0.25),
+        ("0.19.0", 2, "NVLink4 900", 1.6),  # peers hold the trial's buffers
+        ("0.19.0", 2, "PCIe5 x16", 0.25),  # "Custom allreduce is disabled because platform lacks GPU P2P capability"
+        ("0.19.0", 4, "PCIe5 x16", 0.25),
+        ("0.19.0", 2, "NVLink4 bridge 600; PCIe5", 0.25),
+        ("0.27.0", 2, "NVLink4 900", 0.1),  # measured after the memory was
+    ],
+)
+def test_a_trial_leaves_the_buffers_that_peers_hold(version, devices, link, left):
+    settings = replace(settings_of(H100), engine_version=version, devices=devices, tensor_parallel=devices)
+    device = replace(device_of(H100), interconnect=link)
+    graphs, eager = (
+        memory(model("qwen3-32b"), replace(settings, enforce_eager=eager), device) for eager in (False, True)
+    )
+    assert (graphs.other - eager.other) / GIB == pytest.approx(left)
+
+
+def test_a_pair_on_pcie_may_leave_as_much_where_its_cards_reach_each_other():
+    pair, four = (
+        memory(
+            model("qwen3-32b"),
+            replace(settings_of(H100), engine_version="0.19.0", devices=devices, tensor_parallel=devices),
+            replace(device_of(H100), interconnect="PCIe4 x16"),
+        )
+        for devices in (2, 4)
+    )
+    assert pair.overhead_high - four.overhead_high > 1.3 * GIB
+
+
 def test_graphs_lie_beyond_the_budget_until_they_are_subtracted():
     before, after = found("llama-3.1-8b", "0.19.0"), found("llama-3.1-8b", "0.20.0")
     assert (before.graphs, after.beyond) == (0.0, 0.0)

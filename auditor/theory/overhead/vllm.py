@@ -196,7 +196,7 @@ def _libraries(version: _Version, settings: Settings, device: Device, usable: fl
     elif (0, 8, 0) <= version <= (0, 9, 0) and not _first_engine(version, settings):
         band += gib(0.0, 0.4, 0.7)  # the device context, counted by V1 until it took a snapshot before start
     if not settings.enforce_eager:
-        band += _left_by_trial(version, devices)
+        band += _left_by_trial(version, devices, linked)
     return band
 
 
@@ -206,13 +206,21 @@ def _linked(device: Device, usable: float) -> bool:
     return "nvlink" in said and "bridge" not in said if said else usable >= _LARGE
 
 
-def _left_by_trial(version: _Version, devices: int) -> Band:
-    """What stays of the graphs captured on trial: counted as long as the trial lay inside the measurement."""
+def _left_by_trial(version: _Version, devices: int, linked: bool) -> Band:
+    """What stays of the graphs captured on trial: counted as long as the trial lay inside the measurement.
+
+    Custom all-reduce opens the trial's buffers in every peer and closes them only at the end (register_graph_buffers in
+    vllm/distributed/device_communicators/custom_all_reduce.py, ipc_handles_ in csrc/custom_all_reduce.cuh), so they
+    stay allocated once the trial is over. It needs switches, or a pair of cards whose PCIe lets them reach each other,
+    which consumer cards' does not.
+    """
     if version < (0, 18, 0):
         return NOTHING
-    if version < (0, 27, 0):
-        return gib(0.1, 0.25, 0.6) if devices == 1 else gib(1.1, 1.6, 2.1)
-    return gib(0.0, 0.1, 0.6) if devices == 1 else gib(0.0, 0.8, 2.1)
+    if version >= (0, 27, 0):
+        return gib(0.0, 0.1, 0.6)
+    if devices > 1 and linked:
+        return gib(1.1, 1.6, 2.1)
+    return gib(0.1, 0.25, 2.1 if devices == 2 else 0.6)
 
 
 def _graphs(version: _Version, geometry: Geometry, settings: Settings, device: Device) -> tuple[Band, Band]:
