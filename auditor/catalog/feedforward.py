@@ -81,10 +81,8 @@ def _is_sparse(facts: Mapping[str, Any], layer: int) -> bool:
     named = facts.get("mlp_layer_types")
     if named and layer < len(named):
         return bool(named[layer] == "sparse")
-    for key in ("moe_layers_enum", "moe_layers"):
-        listed = facts.get(key)
-        if listed:
-            return layer in ([int(item) for item in listed.split(",")] if isinstance(listed, str) else listed)
+    if facts.get("moe_layers"):
+        return layer in facts["moe_layers"]
     every = facts.get("moe_layer_freq")
     if isinstance(every, list):
         return bool(layer < len(every) and every[layer])

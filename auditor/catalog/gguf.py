@@ -1,7 +1,7 @@
 """Model geometry from a GGUF file's header. What is not known is refused with what is missing, never guessed."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from auditor.catalog.gguf_header import Header, Tensor, read_header
@@ -89,11 +89,11 @@ def _geometry(facts: Facts, tensors: tuple[Tensor, ...]) -> Geometry:
         max_position=facts.find("context_length"),
         dtype=_PLAIN_FILES.get(file_type, "bfloat16") if isinstance(file_type, int) else "bfloat16",
         quantization=_FILE_TYPES.get(file_type) if isinstance(file_type, int) else None,
-        weight_bytes=_bytes(tensors),
+        weight_bytes=sum(tensor.bytes for tensor in tensors),
         source=str(facts.path),
         recurrent=recurrent(facts),
         indexer=indexer(facts, layers),
-        extra=_extra(facts, tensors, embedding, head),
+        extra=_extra(facts),
         tensors=held,
         intermediate_size=max(facts.each("feed_forward_length", count) or [0]) or None,
         expert_size=max(facts.each("expert_feed_forward_length", count) or [0]) or None,
@@ -119,22 +119,11 @@ def _experts(facts: Facts, tensors: Sequence[Tensor]) -> Experts | None:
     )
 
 
-def _extra(
-    facts: Facts, tensors: Sequence[Tensor], embedding: Sequence[Tensor], head: Sequence[Tensor]
-) -> dict[str, int]:
-    """True bytes of embedding, head and experts, and what attention's arithmetic needs beyond the layers."""
-
-    def stored(wanted: Callable[[Tensor], bool]) -> int:
-        return _bytes([tensor for tensor in tensors if wanted(tensor)])
-
-    extra = {"embedding_bytes": _bytes(embedding), "head_bytes": _bytes(head), "expert_bytes": stored(is_expert)}
-    more = {
+def _extra(facts: Facts) -> dict[str, int]:
+    """What theory needs beyond the common fields."""
+    named = {
         "kv_lora_rank": facts.find("attention.kv_lora_rank"),
         "next_token_layers": facts.find("nextn_predict_layers"),
         "index_heads": facts.find("attention.indexer.head_count"),
     }
-    return extra | {key: value for key, value in more.items() if value}
-
-
-def _bytes(tensors: Sequence[Tensor]) -> int:
-    return sum(tensor.bytes for tensor in tensors)
+    return {key: value for key, value in named.items() if value}

@@ -206,13 +206,12 @@ def _notes(vision: bool, counted: bool) -> tuple[str, ...]:
 
 
 def _extra(counts: Counts, found: Mapping[str, Any]) -> dict[str, int]:
-    """What theory needs beyond the common fields: the drafting layers and their parameters, MLA's rank, the sparse
-    indexer's heads, and the tokens of one step of Mamba-2's scan.
+    """What theory needs beyond the common fields: the drafting layers, MLA's rank, the sparse indexer's heads, and the
+    tokens of one step of Mamba-2's scan.
     """
-    sparse = found.get("sparse_attention_config") or {}
+    sparse, drafts = found.get("sparse_attention_config") or {}, any(tensor.draft for tensor in counts.tensors)
     named = {
-        "next_token_parameters": counts.next_token,
-        "next_token_layers": found.get("num_nextn_predict_layers") if counts.next_token else 0,
+        "next_token_layers": found.get("num_nextn_predict_layers") if drafts else 0,
         "kv_lora_rank": found.get("kv_lora_rank"),
         "index_heads": found.get("index_n_heads") or sparse.get("sparse_num_index_heads"),
         "mamba_chunk_size": found.get("mamba_chunk_size", found.get("chunk_size")),

@@ -17,15 +17,14 @@ _ROWS: frozenset[Part] = frozenset({"embedding", "lookup", "head"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """Parameters of a language model: `parameters` stored once, `active` those that one token passes through in the
-    layer stack, `next_token` those of its multi-token-prediction layers, which `parameters` leaves out.
+    """Parameters of a language model: `parameters` stored once, without multi-token-prediction layers, `active` those
+    that one token passes through in the layer stack.
     """
 
     tensors: tuple[Tensor, ...]
     experts: Experts | None
     parameters: int
     active: int
-    next_token: int
 
 
 def count(
@@ -47,7 +46,6 @@ def count(
         experts=experts,
         parameters=total,
         active=stack - in_experts + (experts.parameters * experts.per_token * experts.layers if experts else 0),
-        next_token=sum(tensor.parameters for tensor in tensors if tensor.draft),
     )
 
 

@@ -1,7 +1,6 @@
 """`audit fit --json`: the answer as a document with stable keys (`schema_version`), each number with its origin."""
 
 import math
-from dataclasses import fields
 from typing import Any
 
 from auditor.instruments.fit import Count, Fit
@@ -76,8 +75,7 @@ def _finite(value: float) -> float | str:
 
 def _settings(fit: Fit) -> dict[str, Any]:
     settings, sources = fit.inputs.settings, fit.inputs.sources
-    known = {field.name for field in fields(settings)}
-    values = {key: getattr(settings, key) for key in _SETTINGS if key in known}
+    values = {key: getattr(settings, key) for key in _SETTINGS}
     return {
         key: {"value": value, "from": sources.get(key, "default")} for key, value in values.items() if value is not None
     }

@@ -1,7 +1,6 @@
 """Bytes of a model's weights: stored, per device as the engine loads them, and read by one decode step.
 
-`Geometry.tensors` says which matrices there are, `Geometry.formats` how the checkpoint stores their parts. Of
-`Geometry.extra`, `next_token_parameters` (whole model) is for people: theory takes it from the tensors.
+`Geometry.tensors` says which matrices there are, `Geometry.formats` how the checkpoint stores their parts.
 """
 
 import re
