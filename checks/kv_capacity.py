@@ -27,9 +27,8 @@ from typing import Any
 from auditor import holding
 from auditor.evidence import Check, Evidence, Finding, Number, Rule, Status
 from auditor.measurement import Measurement
-from auditor.theory import judging, queueing
+from auditor.theory import judging, queueing, room
 from auditor.theory.alternatives import alternatives
-from auditor.theory.kv.cells import KvPool
 from auditor.theory.memory import memory
 from auditor.units import count, percent, quantity
 from checks import kv_declared
@@ -99,7 +98,7 @@ def k302_concurrency(evidence: Evidence) -> Iterable[Finding]:
         yield _not_started("K302", evidence, refused, rest | {"subject": "p95"})
         return
     (number, status), (pool, source) = fits["p95"], found
-    size = _size(evidence, pool.kv)
+    size = room.size(evidence.geometry, evidence.engine, pool.kv)
     agreeing = {name: kv for name, (kv, outcome) in fits.items() if outcome == status and name != "p95"}
     rest["required"] = Number.of("target a replica", target, "requests", "declared")
     mix = f" and {_requests(agreeing['mix'])} in the mean over the mix" if "mix" in agreeing else ""
@@ -131,15 +130,6 @@ def _not_started(rule: str, evidence: Evidence, refused: holding.Refusal, rest: 
         return CHECK.finding(rule, "fail", f"The engine does not start: {refused.why}.", **rest)
     rest["missing"] = "the pool that the engine reports at start-up"
     return CHECK.finding(rule, "inconclusive", f"The engine may not start: {refused.why}.", **rest)
-
-
-def _size(evidence: Evidence, kv: KvPool) -> str:
-    """A pool in the unit that requests take of it: of several kinds of layers only blocks mean anything."""
-    geometry = evidence.geometry
-    kinds = {(group.kind, group.window) for group in geometry.layers} if geometry else set()
-    if kv.blocks and evidence.engine == "vllm" and geometry and (geometry.recurrent or len(kinds) > 1):
-        return f"{kv.blocks} blocks"
-    return f"{kv.tokens} tokens" + (f" and {kv.state_slots} states" if kv.state_slots is not None else "")
 
 
 def _requests(number: Number) -> str:

@@ -16,7 +16,7 @@ from auditor.theory.memory import memory
 from auditor.theory.settings import Settings
 from auditor.units import count
 
-__all__ = ["Pinned", "enough", "pinned", "ways"]
+__all__ = ["Pinned", "enough", "pinned", "size", "ways"]
 
 _MIB = 2**20
 _MOST = 256  # times the present pool, beyond which nobody enlarges it
@@ -24,15 +24,23 @@ _MOST = 256  # times the present pool, beyond which nobody enlarges it
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """A flag that fixes the pool: its field, the value that would do, and the tokens that the pool has then.
+    """A flag that fixes the pool: its field, the value that would do, and the pool that there is then.
 
     `sure` says that the device's memory holds it; else that is not known.
     """
 
     field: str
     value: int
-    tokens: int
+    pool: KvPool
     sure: bool
+
+
+def size(geometry: Geometry | None, engine: str, kv: KvPool) -> str:
+    """A pool in the unit that requests take of it: of vLLM's several kinds of layers only blocks mean anything."""
+    kinds = {(group.kind, group.window) for group in geometry.layers} if geometry is not None else set()
+    if kv.blocks and engine == "vllm" and geometry is not None and (geometry.recurrent or len(kinds) > 1):
+        return f"{kv.blocks} blocks"
+    return f"{kv.tokens} tokens" + (f" and {kv.state_slots} states" if kv.state_slots is not None else "")
 
 
 def enough(kv: KvPool, holds: Callable[[KvPool], bool]) -> KvPool | None:
@@ -63,24 +71,24 @@ def pinned(
     geometry, settings, device = theory
     if settings.engine == "llamacpp":
         cells = math.ceil(length / STEP_CELLS) * STEP_CELLS * max(target, settings.slots or 1)
-        return Pinned("context", cells, cells, False) if cells > kv.tokens else None
+        return Pinned("context", cells, replace(kv, tokens=cells), False) if cells > kv.tokens else None
     need = enough(kv, holds) if settings.pins_pool else None
     if need is None or need.tokens <= kv.tokens:
         return None
     ours = computed_pool(geometry, settings, device)
-    size = ours.kv.bytes * need.tokens / ours.kv.tokens if ours is not None and ours.kv.tokens else None
+    taken = ours.kv.bytes * need.tokens / ours.kv.tokens if ours is not None and ours.kv.tokens else None
     room = (
         free_for_cache(memory(geometry, settings, device)).high if geometry is not None and device is not None else None
     )
-    if room is not None and size is not None and size > room:
+    if room is not None and taken is not None and taken > room:
         return None
-    sure = room is not None and size is not None
+    sure = room is not None and taken is not None
     if settings.kv_pool_bytes:
         pool = math.ceil(settings.kv_pool_bytes * need.tokens / kv.tokens / _MIB) * _MIB
-        return Pinned("kv_pool_bytes", pool, need.tokens, sure)
+        return Pinned("kv_pool_bytes", pool, need, sure)
     if settings.engine == "vllm":
-        return Pinned("kv_blocks", need.blocks or need.tokens // (settings.block_size or 1), need.tokens, sure)
-    return Pinned("kv_pool_tokens", need.tokens, need.tokens, sure)
+        return Pinned("kv_blocks", need.blocks or need.tokens // (settings.block_size or 1), need, sure)
+    return Pinned("kv_pool_tokens", need.tokens, need, sure)
 
 
 def ways(  # noqa: PLR0917 (the three parts of theory, pool, mix and target, and what each lever is called)
@@ -117,8 +125,8 @@ def _at_the_right_size(
     if lever is not None and (flag := name(flags, lever.field)) is not None:
         slots = f"{name(flags, 'slots')} {target} with " if (settings.slots or target) < target else ""
         there = "" if lever.sure else ", if the device's memory holds that"
-        pool = f"makes a pool of {lever.tokens} tokens, which carries the target at p95{there}"
-        yield f"{slots}{flag} {lever.value} {pool}"
+        made = size(geometry, settings.engine, lever.pool)
+        yield f"{slots}{flag} {lever.value} makes a pool of {made}, which carries the target at p95{there}"
 
 
 def _wider(
@@ -134,7 +142,7 @@ def _wider(
             requests = mix.carried(geometry, lever.settings, pool)
             if requests > 1.05 * mix.carried(geometry, settings, kv):
                 gain = f"{requests:.0f} requests at p95 ({requests / target:.2g}x the target)"
-                yield f"{flag} {lever.value} makes a pool of {pool.tokens} tokens, {gain}"
+                yield f"{flag} {lever.value} makes a pool of {size(geometry, settings.engine, pool)}, {gain}"
 
 
 def _grown(kv: KvPool, factor: float) -> KvPool:

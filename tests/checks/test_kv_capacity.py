@@ -677,7 +677,13 @@ def test_a_hybrids_pool_is_told_in_blocks_and_carries_by_its_states():
     finding = p95(declared(evidence, traffic=fixed(target=9)))
     assert finding.why.startswith("A pool of 49 blocks (declared) carries 9.8 requests at once at p95 lengths")
     assert finding.status == "pass"
-    assert p95(declared(evidence, traffic=fixed(target=10))).status == "fail"
+    more = p95(declared(evidence, traffic=fixed(target=10)))
+    assert more.status == "fail"
+    # 10 x 5 blocks; 49 were 1,024 MiB, so 50 are 1,045
+    assert more.remedies[0].startswith(
+        "--kv-cache-memory-bytes 1095761920 makes a pool of 50 blocks, which carries the target at p95"
+    )
+    assert not [remedy for remedy in more.remedies if " tokens" in remedy]
 
 
 def test_sglangs_slots_for_states_bound_the_requests():
