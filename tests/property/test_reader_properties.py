@@ -61,7 +61,7 @@ def sane(model: Geometry) -> None:
         assert group.count > 0
         assert group.readers >= 0
         assert min(group.kv_heads, group.qk_head_dim, group.v_head_dim) > 0
-        assert (group.window is not None) == (group.kind in ("sliding", "chunked"))
+        assert (group.window is not None) == (group.kind in ("sliding", "chunked", "compressed"))
     assert all(state.count > 0 and state.heads > 0 for state in model.recurrent)
     assert model.parameters >= model.embedding_parameters > 0
 
