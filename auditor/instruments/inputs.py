@@ -40,7 +40,7 @@ _ENGINES = (  # how people write engines, and what is computed for them
 )
 _RELEASE = re.compile(r"(?<![\d.-])v?(\d{1,2}\.\d+x?(?:\.(?:\d+|x))?)(?![\dx])")
 _VENDORS = (
-    (r"nvidia|cuda|rtx|gtx|tesla|quadro|[ahbv]\d{2,3}\b", "nvidia"),
+    (r"nvidia|cuda|rtx|gtx|tesla|quadro|titan|[ahbv]\d{2,3}s?\b|\b[kmp]\d{2,3}\b|\b\d0[5-9]0(?:\b|ti)", "nvidia"),
     (r"\bamd\b|\bmi\d|radeon|\brx ?\d|rocm", "amd"),
     (r"intel|\barc|gaudi", "intel"),
     (r"apple|\bm\d\b", "apple"),

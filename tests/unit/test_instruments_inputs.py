@@ -268,6 +268,12 @@ def test_accelerators_are_known_as_people_write_them(written, key):
     [
         ("unknown", "unknown"),
         ("RTX2080Ti-22G", "nvidia"),
+        ("2080Ti", "nvidia"),
+        ("TITAN V", "nvidia"),
+        ("P100", "nvidia"),
+        ("V100S", "nvidia"),
+        ("MI50-16G", "amd"),
+        ("Apple M4 Max", "apple"),
         ("AMD iGPU (gmk)", "amd"),
         ("Xeon CPU", "cpu"),
         (None, "unknown"),
