@@ -25,7 +25,7 @@ from auditor.loading.problems import one_line
 from auditor.profile import Deployment, Endpoint, Profile
 from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Geometry
-from auditor.theory.kv.releases import NEWEST, build
+from auditor.theory.kv.releases import NEWEST, build, releases
 from auditor.theory.settings import Settings
 
 __all__ = ["Inputs", "inputs"]
@@ -149,6 +149,11 @@ def _version(values: Mapping[str, Any], launch: Launch | None, engine: str) -> t
         told = launch.fields.get("engine_version") if launch is not None else None
         found = _numbers(values.get("engine", ""))
         return found or (str(told) if told else None), ()
+    span = releases(written)
+    if span is not None:
+        return "-".join(span), (
+            f"engine_version {one_line(written)} is a range: its first release's rules are assumed",
+        )
     found = _numbers(written)
     if found is not None:
         return found, ()

@@ -158,8 +158,8 @@ def test_an_unknown_engine_pages_plainly_and_no_engine_is_vllm():
     ("written", "version"),
     [
         ("v0.11.2+rhai5", "0.11.2"),
-        ("0.18-0.2x", "0.18"),
-        ("~0.11-0.2x", "0.11"),
+        ("0.18-0.2x", "0.18-0.2x"),
+        ("~v0.11 to 0.2x", "0.11-0.2x"),
         ("v0.18.2rc1.dev73+gdb7a17ecc", "0.18.2"),
         ("0.6.4?", "0.6.4"),
         ("0.8.x rocm", "0.8.x"),

@@ -276,4 +276,5 @@ def test_releases_miss_nothing_but_count_as_the_newest():
     assert release("v0.5.9.post1") == (0, 5, 9)
     assert release("0.5.10rc1") == (0, 5, 10)
     assert release("0.5.x (2026-02)") == (0, 5, NEWEST)
+    assert release("0.1x") == (0, 19, NEWEST)
     assert {release(text) for text in (None, "2026-08", "2026-01 main", "main")} == {(NEWEST,) * 3}

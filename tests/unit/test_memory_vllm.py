@@ -8,6 +8,7 @@ from memory_logs import LOGS, Log, device_of, model, settings_of
 from model_shapes import shape
 
 from auditor.catalog import models
+from auditor.theory.kv.releases import releases
 from auditor.theory.memory import memory
 from auditor.theory.overhead import activations
 from auditor.theory.settings import Settings
@@ -193,6 +194,15 @@ def test_an_unknown_version_spans_all_eras():
     for version in ("0.16.0", "0.19.1", "0.25.0", "0.32.0"):
         era = found("llama-3.1-8b", version)
         assert unknown.overhead_low <= era.overhead <= unknown.overhead_high
+
+
+def test_a_range_of_releases_is_the_middle_of_its_ends():
+    first, last, between = (found("llama-3.1-8b", version) for version in ("0.16.0", "0.29.0", "0.16.0-0.29.0"))
+    assert between.pool == pytest.approx((first.pool + last.pool) / 2)
+    assert between.overhead_low == min(first.overhead_low, last.overhead_low)
+    assert between.overhead_high >= max(first.overhead_high, last.overhead_high)
+    assert releases("0.16.0-0.29.0") == ("0.16.0", "0.29.0")
+    assert {releases(text) for text in (None, "0.16.0", "0.11.0-25.10", "0.18.2rc1.dev73+gdb7a17ecc")} == {None}
 
 
 def test_a_step_is_the_smallest_where_the_settings_leave_it_open():

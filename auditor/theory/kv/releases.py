@@ -3,22 +3,34 @@
 import re
 from functools import lru_cache
 
-__all__ = ["NEWEST", "build", "release"]
+__all__ = ["NEWEST", "build", "release", "releases"]
 
 NEWEST = 1 << 30
+
+_RANGE = re.compile(r"(?<![\d.-])v?((\d{1,2})\.[\dx.]*[\dx]) ?(?:-|–|to) ?v?(\2\.\d+x?(?:\.(?:\d+|x))?)(?![\dx])")
 
 
 @lru_cache(maxsize=1024)
 def release(text: str | None) -> tuple[int, int, int]:
     """Three numbers of a release: "v0.5.9.post1" -> (0, 5, 9).
 
-    What is missing counts as the newest: "0.5.x" is the last of 0.5, no version at all or a date the last of all.
+    What is missing counts as the newest: "0.5.x" is the last of 0.5, "0.1x" the last of 0.10 to 0.19, no version at all
+    or a date the last of all.
     """
-    numbers = re.findall(r"\d+", re.split(r"[^\d.v]", (text or "").strip(), maxsplit=1)[0])
+    written = re.sub(r"(?<=\d)x", "9", (text or "").strip())
+    numbers = re.findall(r"\d+", re.split(r"[^\d.v]", written, maxsplit=1)[0])
     parts = [int(number) for number in numbers[:3]]
     if len(parts) < 2:
         return (NEWEST, NEWEST, NEWEST)
     return (parts[0], parts[1], parts[2] if len(parts) > 2 else NEWEST)
+
+
+def releases(text: str | None) -> tuple[str, str] | None:
+    """The ends of a range of releases: "0.19-0.2x" -> ("0.19", "0.2x"); None where the text is no range. `release` gives
+    the first.
+    """
+    match = _RANGE.search(text or "")
+    return (match[1], match[3]) if match else None
 
 
 def build(text: str | None) -> int:

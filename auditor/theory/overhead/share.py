@@ -25,6 +25,10 @@ class Band:
         """The range times `factor`."""
         return Band(self.low * factor, self.likely * factor, self.high * factor)
 
+    def middle(self, other: "Band") -> "Band":
+        """Halfway to the other, with a range that covers both."""
+        return Band(min(self.low, other.low), (self.likely + other.likely) / 2, max(self.high, other.high))
+
     def softened(self, factor: float) -> "Band":
         """The likely figure with a range `factor` times as wide."""
         low, high = self.likely - factor * (self.likely - self.low), self.likely + factor * (self.high - self.likely)

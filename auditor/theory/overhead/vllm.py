@@ -21,7 +21,7 @@ from dataclasses import replace
 
 from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Geometry
-from auditor.theory.kv.releases import NEWEST, release
+from auditor.theory.kv.releases import NEWEST, release, releases
 from auditor.theory.overhead import activations
 from auditor.theory.overhead.share import NOTHING, USUAL_FRACTION, Band, Share, gib
 from auditor.theory.settings import Settings
@@ -40,8 +40,13 @@ _LARGE = 70 * GIB  # devices of servers, by their memory
 
 
 def share(geometry: Geometry, settings: Settings, device: Device, usable: float) -> Share:
-    """Budget and overhead of one worker; what is not known widens the ranges and is noted."""
+    """Budget and overhead of one worker; what is not known widens the ranges and is noted. Of a range of releases it is
+    the middle of what its ends take.
+    """
     found = _of(release(settings.engine_version), geometry, settings, device, usable)
+    span = releases(settings.engine_version)
+    if span is not None:
+        return _between(found, _of(release(span[1]), geometry, settings, device, usable))
     if settings.engine_version is None:
         others = [_of(release(era), geometry, settings, device, usable).overhead for era in _ERAS]
         spare = Band(
@@ -52,6 +57,17 @@ def share(geometry: Geometry, settings: Settings, device: Device, usable: float)
         note = "the engine's version is not known: its newest overhead is assumed"
         found = replace(found, other=found.other + spare, notes=(note, *found.notes))
     return found
+
+
+def _between(first: Share, last: Share) -> Share:
+    return replace(
+        first,
+        activations=first.activations.middle(last.activations),
+        graphs=first.graphs.middle(last.graphs),
+        other=first.other.middle(last.other),
+        beyond=first.beyond.middle(last.beyond),
+        notes=tuple(dict.fromkeys((*first.notes, *last.notes))),
+    )
 
 
 def _of(version: _Version, geometry: Geometry, settings: Settings, device: Device, usable: float) -> Share:
