@@ -1,11 +1,10 @@
-"""Bytes of a model's weights: stored, per device as the engine loads them, and read by one decode step.
+"""Bytes of a model's weights: per device as the engine loads them, and read by one decode step.
 
 `Geometry.tensors` says which matrices there are, `Geometry.formats` how the checkpoint stores their parts.
 """
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import get_args
 
 from auditor.theory.kv.geometry import Geometry
@@ -15,19 +14,13 @@ from auditor.theory.sharding import local
 from auditor.theory.tensors import Part, Tensor
 from auditor.theory.widths import bits_of, same_format
 
-__all__ = ["per_device_bytes", "streamed_bytes", "total_bytes"]
+__all__ = ["per_device_bytes", "streamed_bytes"]
 
 _PARTS: tuple[Part, ...] = get_args(Part)
 _QUANTIZED: frozenset[Part] = frozenset({"attention", "recurrent", "dense", "shared", "experts"})
 _GGUF = re.compile(r"i?q\d.*|f16|f32|bf16")  # their widths cover embedding, head and all
 _ENDS: frozenset[Part] = frozenset({"embedding", "lookup", "head", "tower"})
 _Held = dict[str, float]
-
-
-def total_bytes(geometry: Geometry, settings: Settings) -> float:
-    """Bytes of one copy of the weights as loaded: from the model's file where it told them, else from parameters."""
-    alone = replace(settings, devices=1, tensor_parallel=1, data_parallel=1, pipeline_parallel=1, expert_parallel=1)
-    return sum(_held(geometry, alone).values())
 
 
 def per_device_bytes(geometry: Geometry, settings: Settings) -> float:

@@ -1,10 +1,13 @@
 """Small model shapes whose pools were read off running engines, and one well-known model, as config facts."""
 
+from dataclasses import replace
 from typing import Any
 
 from auditor.catalog import hf
 from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Geometry
+from auditor.theory.settings import Settings
+from auditor.theory.weights import per_device_bytes
 
 GIB = 1 << 30
 
@@ -88,3 +91,10 @@ def device(**changes: Any) -> Device:
         "flops": {"bf16": 989e12, "fp16": 989e12, "fp8": 1979e12},
     }
     return Device(**{**facts, **changes})
+
+
+def total_bytes(geometry: Geometry, settings: Settings) -> float:
+    """One copy of the weights: on one device, without what vLLM and SGLang load beside them."""
+    engine = settings.engine if settings.engine == "llamacpp" else "generic"
+    alone = {"devices": 1, "tensor_parallel": 1, "data_parallel": 1, "pipeline_parallel": 1, "expert_parallel": 1}
+    return per_device_bytes(geometry, replace(settings, engine=engine, **alone))

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from model_shapes import total_bytes
 
 from auditor.catalog import gguf, models
 from auditor.errors import UsageError
 from auditor.theory.settings import Settings
-from auditor.theory.weights import streamed_bytes, total_bytes
+from auditor.theory.weights import streamed_bytes
 
 F32, Q8_0, Q4_K, Q6_K, MXFP4 = 0, 8, 12, 14, 39
 

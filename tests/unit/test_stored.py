@@ -6,12 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from model_shapes import CONFIGS
+from model_shapes import CONFIGS, total_bytes
 
 from auditor.catalog import hf
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.settings import Settings
-from auditor.theory.weights import total_bytes
 
 LAYER = {
     "self_attn.q_proj.weight": 600,

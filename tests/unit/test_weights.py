@@ -4,12 +4,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from model_shapes import GIB, shape
+from model_shapes import GIB, shape, total_bytes
 
 from auditor.catalog import hf, models
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.settings import Settings
-from auditor.theory.weights import per_device_bytes, streamed_bytes, total_bytes
+from auditor.theory.weights import per_device_bytes, streamed_bytes
 from auditor.theory.widths import bits_of, same_format
 
 

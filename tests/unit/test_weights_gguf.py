@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from model_shapes import total_bytes
 
 from auditor.catalog import models
 from auditor.theory.settings import Settings
-from auditor.theory.weights import streamed_bytes, total_bytes
+from auditor.theory.weights import streamed_bytes
 
 GIB = 1 << 30
 MXFP4 = Settings(engine="llamacpp", quantization="mxfp4", weight_bits=4.25)
