@@ -199,7 +199,7 @@ def test_an_unknown_version_spans_all_eras():
 def test_a_range_of_releases_is_the_middle_of_its_ends():
     first, last, between = (found("llama-3.1-8b", version) for version in ("0.16.0", "0.29.0", "0.16.0-0.29.0"))
     assert between.pool == pytest.approx((first.pool + last.pool) / 2)
-    assert between.overhead_low == min(first.overhead_low, last.overhead_low)
+    assert between.overhead_low <= min(first.overhead_low, last.overhead_low)
     assert between.overhead_high >= max(first.overhead_high, last.overhead_high)
     assert releases("0.16.0-0.29.0") == ("0.16.0", "0.29.0")
     assert {releases(text) for text in (None, "0.16.0", "0.11.0-25.10", "0.18.2rc1.dev73+gdb7a17ecc")} == {None}

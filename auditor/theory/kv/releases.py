@@ -26,8 +26,8 @@ def release(text: str | None) -> tuple[int, int, int]:
 
 
 def releases(text: str | None) -> tuple[str, str] | None:
-    """The ends of a range of releases: "0.19-0.2x" -> ("0.19", "0.2x"); None where the text is no range. `release` gives
-    the first.
+    """The ends of a range of releases, of which `release` gives the first: "0.19-0.2x" -> ("0.19", "0.2x"); None where
+    the text is no range.
     """
     match = _RANGE.search(text or "")
     return (match[1], match[3]) if match else None
