@@ -87,6 +87,11 @@ PUBLISHED = [  # name, billions of parameters as published (model card, safetens
     ("deepseek-ai/deepseek-moe-16b-chat", 16.376),
 ]
 WITH_ENCODERS = [  # as above, vision encoder and multi-token-prediction layers included
+    ("google/gemma-3-4b-it", 4.300),
+    ("google/gemma-3-12b-it", 12.187),
+    ("google/gemma-3-27b-it", 27.432),
+    ("meta-llama/Llama-4-Scout-17B-16E-Instruct", 108.64),
+    ("meta-llama/Llama-4-Maverick-17B-128E-Instruct", 401.58),
     ("Qwen/Qwen3-VL-2B-Instruct", 2.127),
     ("Qwen/Qwen3-VL-8B-Instruct", 8.767),
     ("Qwen/Qwen3-VL-30B-A3B-Instruct", 31.07),
