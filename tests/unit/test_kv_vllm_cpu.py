@@ -151,6 +151,7 @@ MODELS: dict[str, dict[str, Any]] = {
 
 ALIGN, NONE = ({"mamba_cache_mode": mode, "state_bytes": 4.0} for mode in ("align", "none"))
 SMALL, LARGE = 67_108_864, 150_000_001
+SMALL_DRAFT = hf.geometry(MODELS["llama-gqa"], "llama-gqa").layers
 Row = tuple[str, int, dict[str, Any], int, int, float]
 TOLD: list[Row] = [
     # model, --kv-cache-memory-bytes, settings; blocks, tokens, concurrency at --max-model-len 4096
@@ -167,6 +168,7 @@ TOLD: list[Row] = [
     ("qwen3", SMALL, {}, 128, 16_384, 4.0),
     ("qwen3", LARGE, {"max_num_batched_tokens": 512}, 286, 36_608, 8.9375),
     ("qwen3", LARGE, {}, 286, 36_608, 8.9375),
+    ("qwen3", SMALL, {"speculative_tokens": 3, "draft": SMALL_DRAFT}, 102, 13_056, 3.1875),  # "llama-gqa" drafts
     ("mla", SMALL, {"max_num_batched_tokens": 512}, 113, 14_464, 3.53125),
     ("mla", SMALL, {}, 113, 14_464, 3.53125),
     ("mla", LARGE, {"max_num_batched_tokens": 512}, 254, 32_512, 7.9375),
