@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from auditor.catalog import accelerators
+from auditor.engines.elsewhere import moved
 from auditor.engines.flavours import FLAVOURS, flag_names
-from auditor.engines.generations import compute_capability
 from auditor.errors import UsageError
 from auditor.holding import SHARE_PREFIXES, mixed
 from auditor.instruments.brief import doubt, memory_of, weights_of
@@ -139,7 +139,7 @@ def _larger(found: Inputs) -> tuple[Device, Settings] | None:
     larger = next_up(found.device, accelerators.devices()) if found.device is not None else None
     if larger is None:
         return None
-    return larger, replace(found.settings, vendor=larger.vendor, capability=compute_capability(larger))
+    return larger, moved(found.settings, larger)
 
 
 # ------------------------------------------------------------------------------------------------------------- requests

@@ -5,19 +5,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from auditor.catalog import accelerators
-from auditor.engines.formats import compute_dtype
-from auditor.engines.generations import compute_capability
+from auditor.engines.elsewhere import moved
 from auditor.instruments.inputs import Inputs
 from auditor.instruments.load import Load
-from auditor.theory.device import Device
 from auditor.theory.kv.pool import capacity, kv_pool
 from auditor.theory.memory import memory
 from auditor.theory.ranking import Ranked, ranked
-from auditor.theory.settings import Settings
 
 __all__ = ["held_at_once", "ranking"]
-
-_PLAIN = ("bf16", "fp16", "fp32")
 
 
 def ranking(found: Inputs, load: Load, prices: Mapping[str, float], most: int) -> tuple[Ranked, ...]:
@@ -45,22 +40,15 @@ def _rows(found: Inputs, load: Load, prices: Mapping[str, float]) -> Iterator[Ra
     others = (device for device in accelerators.devices() if own is None or device.key != own.key)
     for device in (*((own,) if own is not None else ()), *others):
         mine = device is own
-        moved = found if mine else replace(found, device=device, settings=_moved(found.settings, device))
-        holds = _holds(moved, load)
+        there = found if mine else replace(found, device=device, settings=moved(found.settings, device))
+        holds = _holds(there, load)
         part = (device.name.rpartition(" ")[0] if device.kind == "unified" else device.key, device.bandwidth)
         if not mine and (not holds or part in seen or not device.flops):
             continue
         seen.add(part)
         lengths = load.prompt or 1.0, load.output or 1.0, load.held or 1.0
-        parts, price = (moved.geometry, moved.settings, device), prices.get(device.key)
+        parts, price = (there.geometry, there.settings, device), prices.get(device.key)
         yield ranked(*parts, load.batch, lengths, price, holds=holds, mine=mine)
-
-
-def _moved(settings: Settings, device: Device) -> Settings:
-    """The same settings on another device: its own units, vendor and generation."""
-    plain = settings.compute_dtype if settings.compute_dtype in _PLAIN else "bf16"
-    dtype = compute_dtype(settings.quantization, plain, frozenset(device.flops))
-    return replace(settings, compute_dtype=dtype, vendor=device.vendor, capability=compute_capability(device))
 
 
 def _holds(found: Inputs, load: Load) -> bool | None:
