@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from kv_shapes import DEEPSEEK_V32, GIB, GPT_OSS_20B, QWEN35_27B, attention, latent, model
 
+from auditor.catalog.gguf_models import ARCHITECTURES
 from auditor.theory.kv.geometry import Geometry, Indexer, Recurrent
 from auditor.theory.kv.pool import capacity, kv_pool
 from auditor.theory.kv.releases import NEWEST, build, release
@@ -151,6 +152,13 @@ def test_index_keys_have_the_keys_format():
 
 
 # -------------------------------------------------------------------------------------------------------------- windows
+
+
+@pytest.mark.parametrize("name", sorted({known.name for known in ARCHITECTURES.values()}))
+def test_the_cache_has_windows_where_the_reader_of_its_files_has(name):
+    slides = any(known.every for known in ARCHITECTURES.values() if known.name == name)
+    mixed = model(attention(16, 8, 128, 4096), attention(16, 8, 128), architecture=name)
+    assert (pool_of(mixed, max_model_len=32_768).sliding_tokens is not None) == slides
 
 
 def test_windows_that_llama_cpp_does_not_know_are_kept_in_full():

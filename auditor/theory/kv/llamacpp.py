@@ -52,7 +52,6 @@ _WINDOWED = frozenset(
         "GraniteSWAForCausalLM",
         "LagunaForCausalLM",
         "Lfm2ForCausalLM",
-        "Lfm2MoeForCausalLM",
         "Llama4ForCausalLM",
         "Llama4ForConditionalGeneration",
         "MellumForCausalLM",
