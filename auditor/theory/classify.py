@@ -1,0 +1,283 @@
+"""What bounds prefill and decode, told from outside: the four times at the target by the ladders, and how sure that is.
+
+Reading weights, reading the cache, multiplying, and everything else. The largest bounds the phase where it is 1.3 times
+the next; otherwise it is mixed. Everything that the ladders leave open is tried at both ends: a bound is certain where
+all choices agree on it and the ladders' slopes do not speak against it.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, cast
+
+from auditor.theory.decode_bound import Facts, decode_times, facts, reading_share
+from auditor.theory.device import Device
+from auditor.theory.fit import NOISY
+from auditor.theory.judging import leading
+from auditor.theory.knee import Knee, knee
+from auditor.theory.kv.geometry import Geometry
+from auditor.theory.ladders import Ladders
+from auditor.theory.phases import critical_tokens
+from auditor.theory.prefill_bound import FLAT, prefill_times
+from auditor.theory.prompt_costs import PromptCosts, prompt_costs
+from auditor.theory.settings import Settings
+from auditor.theory.statistics import Interval
+from auditor.theory.step_costs import READ, StepCosts, cache_seconds, step_costs
+from auditor.theory.weights import streamed_bytes
+from auditor.theory.work import decode_kv_bytes
+from auditor.units import percent, plain
+
+__all__ = ["Bound", "Classification", "Efficiency", "PhaseBound", "classify"]
+
+Bound = Literal["compute", "weights", "kv", "overhead", "mixed"]
+
+_PRECISE = 0.07  # half the width of a share's interval, up to which it is identified
+_LENGTHS = 3  # of prompts bound by compute, which the products' share needs
+_USUAL = (0.7, 1.0, 1.3)  # times the usual share of the peak that products reach, where no ladder tells
+_LEAST, _MOST = 0.6, 0.95  # times the usual share, and the share itself, within which a ladder is believed
+_EXCHANGES = Interval(0.1, 0.7, 1.4)  # times what links are known to take, where no ladder tells
+_FLATLY, _STEEPLY = 0.25, 0.6  # slopes below which no cache or products rule a step, and above which they do
+_SLOW = 10.0  # inverse share of the peak beyond which attention is slower than fused kernels anywhere
+_SHORT = 1.05  # times the ladder's largest batch, beyond which it says nothing of the target
+
+
+@dataclass(frozen=True, slots=True)
+class Efficiency:
+    """The share of a peak that is reached (95 % interval). `lacking` says why it is not identified; None: it is."""
+
+    share: Interval
+    lacking: str | None
+
+    @property
+    def identified(self) -> bool:
+        """Whether the ladders tell it within 7 %."""
+        return self.lacking is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseBound:
+    """What bounds a phase at the target. `parts` are its times in seconds, each within what the ladders allow, of
+    `seconds` in all; parts that overlap do not add up. `possible` are the bounds that these allow. `conflict` says what
+    speaks against the bound.
+    """
+
+    bound: Bound
+    seconds: float
+    parts: Mapping[str, Interval]
+    possible: tuple[Bound, ...]
+    conflict: str | None = None
+
+    @property
+    def certain(self) -> bool:
+        """Whether everything that the ladders allow is bound alike, and nothing speaks against it."""
+        return self.possible == (self.bound,) and self.conflict is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Classification:
+    """What the ladders tell of a deployment at its target; None where they do not.
+
+    Shares of the bandwidth that reading `weights` and the `cache` reaches, of the compute peak that `products` and
+    `attention` of prompts do. `fused` says whether attention costs what fused kernels need. `slope` is that of a step,
+    d log T / d log B, below the ladder's largest batch. `notes` say what the ladders leave out, or do not tell.
+    """
+
+    prefill: PhaseBound | None = None
+    decode: PhaseBound | None = None
+    weights: Efficiency | None = None
+    cache: Efficiency | None = None
+    products: Efficiency | None = None
+    attention: Efficiency | None = None
+    fused: bool | None = None
+    slope: Interval | None = None
+    knee: Knee | None = None
+    notes: tuple[str, ...] = ()
+
+
+def classify(geometry: Geometry, settings: Settings, device: Device, ladders: Ladders) -> Classification:
+    """Read the ladders against what arithmetic knows of the model and the device."""
+    device = device.at(_moved(geometry, settings, ladders))
+    prompts = prompt_costs(geometry, settings, device, ladders.prompts)
+    costs = step_costs(geometry, settings, device, ladders.steps) if _plain(settings, ladders) else None
+    found = Classification(notes=tuple(_notes(settings, ladders, prompts)))
+    if prompts is not None:
+        found = replace(
+            found,
+            prefill=_prefill(geometry, settings, device, ladders, prompts),
+            products=_products(prompts),
+            attention=_efficiency(prompts.attention, None) if prompts.attention else None,
+            fused=_fused(prompts.attention),
+        )
+    if costs is None:
+        return found
+    known = facts(geometry, settings, device, ladders)
+    points = _points(geometry, settings, device, ladders, costs)
+    return replace(
+        found,
+        decode=_decode(known, ladders, costs, prompts, _slope(points)),
+        weights=_weights(known, costs),
+        cache=_cache(known, costs),
+        slope=_slope(points),
+        knee=knee(points),
+    )
+
+
+def _moved(geometry: Geometry, settings: Settings, ladders: Ladders) -> float:
+    """Bytes that a step at the target reads."""
+    cached = decode_kv_bytes(geometry, settings, ladders.batch, ladders.context)
+    return streamed_bytes(geometry, settings, ladders.batch, limit=False) + cached
+
+
+def _plain(settings: Settings, ladders: Ladders) -> bool:
+    """Whether a step gives each stream one token, and runs on one stage."""
+    return ladders.accepted == 1.0 and settings.speculative_tokens == 0 and settings.pipeline_parallel == 1
+
+
+def _notes(settings: Settings, ladders: Ladders, prompts: PromptCosts | None) -> list[str]:
+    notes = []
+    if prompts is not None and prompts.chunked:
+        size = settings.max_num_batched_tokens
+        notes.append(f"prompts of more than {plain(size, 3) if size else 'some thousand'} tokens were read in chunks")
+    for batch, context in ladders.queued:
+        notes.append(f"{plain(batch, 3)} streams at {plain(context, 3)} tokens never decoded all at once: a queue")
+    if ladders.steps and not _plain(settings, ladders):
+        what = "pipeline stages" if settings.pipeline_parallel > 1 else "speculation"
+        notes.append(f"a step's parts are not told apart under {what}")
+    return notes
+
+
+# -------------------------------------------------------------------------------------------------------------- phases
+
+
+def _bound(times: Sequence[Mapping[str, float]], seconds: float, conflict: str | None) -> PhaseBound:
+    """The likeliest choice's bound, and what every other choice says."""
+    likely = times[0]
+    possible = {leading(each) for each in times}
+    parts = {
+        name: Interval(min(each[name] for each in times), likely[name], max(each[name] for each in times))
+        for name in likely
+    }
+    return PhaseBound(
+        bound=cast(Bound, leading(likely)),
+        seconds=seconds,
+        parts=parts,
+        possible=cast(tuple[Bound, ...], tuple(sorted(possible))),
+        conflict=conflict,
+    )
+
+
+def _prefill(
+    geometry: Geometry, settings: Settings, device: Device, ladders: Ladders, costs: PromptCosts
+) -> PhaseBound | None:
+    """What bounds the step that reads a prompt of the target's, or as much of it as a step takes."""
+    tokens = min(ladders.prompt, settings.max_num_batched_tokens or ladders.prompt)
+    seconds = costs.seconds(tokens)
+    times = prefill_times(geometry, settings, device, costs, _believed(costs, costs.usual), tokens)
+    if not times or seconds is None:
+        return None
+    bound, conflict = leading(times[0]), None
+    if costs.spread > NOISY:
+        conflict = f"times of one prompt length scatter by {percent(costs.spread)}"
+    elif bound == "compute" and seconds <= FLAT * costs.medians[0][1]:
+        conflict = "its first token comes about as soon as a short prompt's"
+    elif bound == "weights" and tokens >= 2 * critical_tokens(geometry, settings, device):
+        conflict = "it has twice the tokens from which products take longer than reading the weights"
+    return _bound(times, seconds, conflict)
+
+
+def _decode(
+    known: Facts, ladders: Ladders, costs: StepCosts, prompts: PromptCosts | None, slope: Interval | None
+) -> PhaseBound:
+    """What bounds a decode step at the target."""
+    exchanges = prompts.exchanges if prompts is not None else _EXCHANGES
+    times = decode_times(known, costs, _believed(prompts, known.law.products), exchanges)
+    bound, conflict = leading(times[0]), None
+    largest, cache = costs.levels[-1][0], costs.measured
+    flat = slope is not None and slope.high < _FLATLY
+    steep = slope is not None and slope.low >= _STEEPLY
+    if costs.spread > NOISY:
+        conflict = f"steps scatter by {percent(costs.spread)} around any law"
+    elif ladders.batch > _SHORT * largest:
+        conflict = f"the ladder ends at {plain(largest, 3)} streams, below the target"
+    elif cache is not None and 0 < cache.high * READ < 1 and not known.multiplied:
+        conflict = "the cache would be read faster than the device can: context or cache are not as declared"
+    elif bound in {"kv", "compute"} and flat:
+        conflict = "a step of more streams takes hardly longer"
+    elif bound in {"weights", "overhead"} and steep and known.routed is None:
+        conflict = "a step takes longer almost in proportion to its streams"
+    elif bound == "kv" and (cache is None or cache.low <= 0):
+        conflict = "steps do not grow with the context"
+    return _bound(times, costs.level(known.batch) + costs.cost.point * known.cache, conflict)
+
+
+def _believed(costs: PromptCosts | None, usual: float) -> Interval:
+    """The share of the peak that products reach: by the prompts' ladder where that tells, else the usual one."""
+    found = costs.products if costs is not None else None
+    if found is None:
+        return Interval(*(min(_MOST, usual * times) for times in _USUAL))
+    return Interval(max(found.low, _LEAST * usual), min(found.point, _MOST), min(found.high, 1.0))
+
+
+def _points(
+    geometry: Geometry, settings: Settings, device: Device, ladders: Ladders, costs: StepCosts
+) -> list[tuple[float, float, float]]:
+    """(batch, seconds a step, standard error) at the target's context, by the ladder's levels and the cache's cost."""
+    return [
+        (batch, level + costs.cost.point * cache_seconds(geometry, settings, device, batch, ladders.context), error)
+        for batch, level, error in costs.levels
+    ]
+
+
+def _slope(points: Sequence[tuple[float, float, float]]) -> Interval | None:
+    """d log T / d log B between the two largest batches."""
+    if len(points) < 2:
+        return None
+    (b0, t0, e0), (b1, t1, e1) = points[-2:]
+    apart = math.log(b1 / b0)
+    point, reach = math.log(t1 / t0) / apart, 2 * math.hypot(e0 / t0, e1 / t1) / apart
+    return Interval(point - reach, point, point + reach)
+
+
+# -------------------------------------------------------------------------------------------------------- efficiencies
+
+
+def _efficiency(share: Interval, lacking: str | None) -> Efficiency:
+    width = math.sqrt(share.high / share.low) - 1 if share.low > 0 else math.inf
+    if lacking is None and width > _PRECISE:
+        lacking = f"the ladder tells it within {percent(width)} only" if math.isfinite(width) else "it hardly shows"
+    return Efficiency(share, lacking)
+
+
+def _products(costs: PromptCosts) -> Efficiency | None:
+    if costs.products is None:
+        return None
+    few = costs.lengths < _LENGTHS
+    return _efficiency(costs.products, "too few prompts are long enough to fill the device" if few else None)
+
+
+def _fused(attention: Interval | None) -> bool | None:
+    if attention is None:
+        return None
+    return True if attention.low > 1 / _SLOW else False if attention.high < 1 / _SLOW else None
+
+
+def _weights(known: Facts, costs: StepCosts) -> Efficiency:
+    """By what the smallest step takes: weights are read in that time or less, and never beyond what memory gives."""
+    low, likely, high = reading_share(known, costs)
+    lacking = "launches may hide it" if known.launched else "it depends on the experts" if known.experts else None
+    return _efficiency(Interval(low, likely, high), lacking)
+
+
+def _cache(known: Facts, costs: StepCosts) -> Efficiency | None:
+    """By two contexts of one batch."""
+    if costs.measured is None or costs.measured.point <= 0:
+        return None
+    low, likely, high = (1 / (READ * cost) if cost > 0 else math.inf for cost in _ordered(costs.measured))
+    lacking = (
+        "launches may hide it" if known.launched else "attention is bound by compute" if known.multiplied else None
+    )
+    return _efficiency(Interval(low, likely, high), lacking)
+
+
+def _ordered(cost: Interval) -> tuple[float, float, float]:
+    return cost.high, cost.point, cost.low

@@ -1,0 +1,215 @@
+"""What prompts cost, read off the idle ladder: what is fixed, what a FLOP of products and one of attention takes.
+
+    TTFT = fixed x steps + products / (e_p PEAK) + attention / (e_a PEAK)
+
+for prompts long enough to be bound by compute; shorter ones wait for weights and launches and are left out. The FLOPs
+are those of the model's geometry, so that the fit's coefficients are inverse shares of the peak.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from auditor.theory import links
+from auditor.theory.device import Device
+from auditor.theory.kv.geometry import Geometry
+from auditor.theory.leastsquares import Solution, solve
+from auditor.theory.priors import PrefillLaw, prefill_law, products_rate
+from auditor.theory.settings import Settings
+from auditor.theory.statistics import Interval, median
+from auditor.theory.weights import streamed_bytes
+from auditor.theory.work import prefill_attention_flops, prefill_linear_flops, rate
+
+__all__ = ["PromptCosts", "Work", "prompt_costs", "prompt_work"]
+
+_NORMAL = 1.96  # standard errors of a 95 % interval
+_LEAST_ERROR = 0.01  # of a TTFT: clocks, and timers of engines
+_ONCE = 0.05  # scatter of a TTFT that is measured once
+_KERNELS = 0.03  # by which products of different lengths differ in speed (microsoft/vidur, data/profiling/compute)
+_BOUND = 1.5  # times the tokens at which products take as long as reading the weights, from which they rule
+_FLAT = 1.3  # times the TTFT of the shortest prompt, from which a prompt's length is seen in it
+_SHOWS = 0.2  # of the longest prompt's time, and of its own size: what attention must take and its error may be
+_CHUNK = 8192  # prompt tokens of a step where the engine's limit is not known
+
+# What is known beforehand, as (value, standard deviation): the points decide as far as they tell more.
+_PRODUCTS = 0.35  # of the inverse share that `priors` gives
+_ATTENTION = (3.1, 1.1)  # inverse share of the peak that fused attention reaches
+_TOKENISER = (0.35e-6, 0.2e-6)  # seconds a token of reading the prompt's text, before the device sees it
+_LINKS = (1.0, 0.6)  # times what `links` says that exchanging activations takes
+_FILLING = (60.0, 80.0)  # tokens that products of few tokens seem to have more, as tiles are not filled
+_LAUNCH = (30e-6, 40e-6)  # seconds a layer that the shortest prompt waits for launches, which longer ones hide
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptCosts:
+    """`medians` are (tokens, median seconds, standard error). `fixed` seconds a step, and shares of the peak: of the
+    products and of attention; None where the ladder does not tell. `attention` is None where it costs too little.
+
+    `exchanges` multiplies what links are known to take; `usual` is the share that products usually reach. `lengths`
+    counts those that the fit rests on, `spread` is the relative scatter of prompts of one length, `chunked` says that
+    some prompts took several steps.
+    """
+
+    medians: tuple[tuple[float, float, float], ...]
+    fixed: Interval | None
+    products: Interval | None
+    attention: Interval | None
+    exchanges: Interval
+    usual: float
+    lengths: int
+    spread: float
+    chunked: bool
+
+    def seconds(self, tokens: float) -> float | None:
+        """TTFT of a prompt by the ladder itself, straight between its lengths on logarithmic scales; None beyond."""
+        at = math.log(max(1.0, tokens))
+        points = [(math.log(n), math.log(t)) for n, t, _ in self.medians]
+        for (x0, y0), (x1, y1) in pairwise(points):
+            if x0 <= at <= x1:
+                return math.exp(y0 + (y1 - y0) * (at - x0) / (x1 - x0))
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What a prompt of `tokens` in `steps` takes at full peak and bandwidth, in seconds: products, attention, reading
+    the weights in every step, and exchanging activations over links.
+    """
+
+    tokens: float
+    steps: int
+    products: float
+    attention: float
+    read: float
+    crossing: float
+
+    @property
+    def row(self) -> tuple[float, ...]:
+        """What each coefficient of the law multiplies."""
+        return float(self.steps), self.products, self.attention, self.tokens, self.crossing
+
+
+def prompt_costs(
+    geometry: Geometry, settings: Settings, device: Device, prompts: Sequence[tuple[float, float]]
+) -> PromptCosts | None:
+    """Read the idle ladder; None with fewer than two lengths."""
+    prompts = [(tokens, seconds) for tokens, seconds in prompts if tokens > 0 and seconds > 0]
+    scatter = _scatter(prompts)
+    medians = _medians(prompts, scatter)
+    if len(medians) < 2:
+        return None
+    law = prefill_law(geometry, settings, device)
+    work = {n: prompt_work(geometry, settings, device, n) for n, _, _ in medians}
+    used = [n for n, t, _ in medians if _bound(work[n], law) and t >= _FLAT * medians[0][1]]
+    rows, values, errors = _known(geometry, law, work[medians[0][0]], medians[0])
+    for n, t in prompts:
+        if n in used:
+            rows.append(work[n].row)
+            values.append(t)
+            errors.append(t * math.hypot(scatter, _KERNELS * math.sqrt(sum(m == n for m, _ in prompts))))
+    fit = solve(rows, values, errors) if used else None
+    top = medians[-1][1]
+    return PromptCosts(
+        medians=medians,
+        fixed=_interval(fit, 0) if fit else None,
+        products=_share(fit, 1) if fit else None,
+        exchanges=_interval(fit, 4) if fit else _before(_LINKS),
+        attention=_share(fit, 2) if fit and _shows(fit, work[medians[-1][0]], top) else None,
+        usual=law.products,
+        lengths=len(used),
+        spread=scatter,
+        chunked=any(each.steps > 1 for each in work.values()),
+    )
+
+
+def _by_length(prompts: Sequence[tuple[float, float]]) -> dict[float, list[float]]:
+    by_length: dict[float, list[float]] = defaultdict(list)
+    for tokens, seconds in prompts:
+        by_length[tokens].append(seconds)
+    return by_length
+
+
+def _scatter(prompts: Sequence[tuple[float, float]]) -> float:
+    """Relative standard deviation of prompts of one length, by the middle of all lengths' deviations.
+
+    Deviations from the median of a few are smaller than those from the truth: by the root of (n - 1) / n.
+    """
+    groups = [times for times in _by_length(prompts).values() if len(times) > 1]
+    offs = [abs(t / median(times) - 1) * math.sqrt(len(times) / (len(times) - 1)) for times in groups for t in times]
+    return max(_LEAST_ERROR, 1.4826 * median(offs)) if offs else _ONCE
+
+
+def _medians(prompts: Sequence[tuple[float, float]], scatter: float) -> tuple[tuple[float, float, float], ...]:
+    return tuple(
+        (n, median(times), median(times) * max(_LEAST_ERROR, 1.25 * scatter / math.sqrt(len(times))))
+        for n, times in sorted(_by_length(prompts).items())
+    )
+
+
+def prompt_work(geometry: Geometry, settings: Settings, device: Device, tokens: float) -> Work:
+    """The work of a prompt that has the engine to itself, on one device."""
+    devices = settings.tensor_parallel * settings.pipeline_parallel
+    steps = math.ceil(tokens / (settings.max_num_batched_tokens or _CHUNK))
+    size = tokens / steps * geometry.hidden_size * 2.0
+    return Work(
+        tokens=tokens,
+        steps=steps,
+        products=prefill_linear_flops(geometry, tokens) / (devices * products_rate(device, settings)),
+        attention=prefill_attention_flops(geometry, tokens) / (devices * rate(device, "bf16")),
+        read=steps * streamed_bytes(geometry, settings, tokens / steps, limit=False) / device.bandwidth,
+        crossing=2 * geometry.layer_count * steps * links.all_reduce(device, settings.tensor_parallel, size),
+    )
+
+
+def _bound(work: Work, law: PrefillLaw) -> bool:
+    """Whether products rule over reading the weights, even at more than their usual share of the peak."""
+    return work.products / (1.15 * law.products) >= _BOUND * work.read / law.weights
+
+
+def _known(
+    geometry: Geometry, law: PrefillLaw, shortest: Work, first: tuple[float, float, float]
+) -> tuple[list[tuple[float, ...]], list[float], list[float]]:
+    """What is known beforehand, one row a coefficient: what is fixed follows from the shortest prompt's TTFT, which
+    holds one reading of the weights.
+    """
+    tokens, seconds, error = first
+    read, one = shortest.read / law.weights, shortest.products / tokens / law.products
+    fixed = seconds - read + _FILLING[0] * one - _LAUNCH[0] * geometry.layer_count
+    apart = math.hypot(0.1 * read, _FILLING[1] * one, error, _LAUNCH[1] * geometry.layer_count)
+    known = (
+        (max(0.0, fixed), apart),
+        (1 / law.products, _PRODUCTS / law.products),
+        _ATTENTION,
+        _TOKENISER,
+        _LINKS,
+    )
+    rows = [tuple(float(i == j) for j in range(len(known))) for i in range(len(known))]
+    return rows, [value for value, _ in known], [spread for _, spread in known]
+
+
+def _shows(fit: Solution, longest: Work, seconds: float) -> bool:
+    """Whether attention takes enough of the longest prompt's time for the points, not the prior, to tell its cost."""
+    cost = fit.coefficients[2]
+    return cost * longest.attention >= _SHOWS * seconds and fit.errors[2] < _SHOWS * cost
+
+
+def _share(fit: Solution, index: int) -> Interval | None:
+    """The share of the peak, the inverse of a coefficient; None where that is 0."""
+    found = _interval(fit, index)
+    if found.point <= 0:
+        return None
+    return Interval(1 / found.high, 1 / found.point, 1 / found.low if found.low > 0 else math.inf)
+
+
+def _before(known: tuple[float, float]) -> Interval:
+    """What is known beforehand, as a 95 % interval."""
+    value, spread = known
+    return Interval(max(0.0, value - _NORMAL * spread), value, value + _NORMAL * spread)
+
+
+def _interval(fit: Solution, index: int) -> Interval:
+    """A coefficient's 95 % interval."""
+    point, reach = fit.coefficients[index], _NORMAL * fit.errors[index]
+    return Interval(max(0.0, point - reach), point, point + reach)
