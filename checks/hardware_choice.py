@@ -169,7 +169,7 @@ def _prices(price: cost.Cost) -> list[Number]:
         ("a million output tokens", price.per_million_output),
         ("1,000 requests", 1000 * price.per_request),
     )
-    return [Number.of(name, value, "money", "computed") for name, value in shown]
+    return [Number.of(name, value, "", "computed") for name, value in shown]
 
 
 RULES = (

@@ -53,7 +53,7 @@ def _against_limit(evidence: Evidence, theory: _Theory, batch: int, o: Objective
     shown = ("tok/s", 1 / found.seconds) if _is_floor(o) else ("s", found.seconds)
     rest["measured"] = Number.of("physical limit", shown[1], shown[0], "computed")
     rest["numbers"] = tuple(_arithmetic(theory, found))
-    why = f"{_work(theory, batch, found)} {quantity(found.seconds, 's')} at least {_sums(theory, found)}"
+    why = f"{_work(batch, found)} {quantity(found.seconds, 's')} at least {_sums(theory, found)}"
     provisional = found.sure < found.seconds
     if found.seconds * (WIDE if provisional else 1.0) <= o.seconds:
         return _PART.finding("H201", "pass", f"{why}: the SLO leaves room.", **rest)
@@ -91,11 +91,11 @@ def _least(evidence: Evidence, theory: _Theory, batch: int, o: Objective) -> Lea
 # ---------------------------------------------------------------------------------------------------------- arithmetic
 
 
-def _work(theory: _Theory, batch: int, found: Least) -> str:
+def _work(batch: int, found: Least) -> str:
     """What takes the time: "Reading 8,000 prompt tokens and writing 100 takes"."""
     if found.prefill is None:
-        drafts = theory[1].speculative_tokens
-        shared = f" that yields {1 + drafts} tokens" if drafts else ""
+        tokens = round(found.step.seconds / found.seconds) if found.step is not None and found.seconds else 1
+        shared = f", shared by the {tokens} tokens that it may yield," if tokens > 1 else ""
         return f"A decode step of {count(batch, 'stream')}{shared} takes"
     written = f" and writing {found.output:,}" if found.step is not None else ""
     return f"Reading {count(found.prompt, 'prompt token')}{written} takes"

@@ -12,7 +12,7 @@ __all__ = ["forecast"]
 def forecast(found: Predicted) -> dict[str, Any]:
     """The answer as plain data of `schema_version` 1."""
     geometry, settings, device = found.inputs.geometry, found.inputs.settings, found.inputs.device
-    told = found.inputs.sources
+    told, here = found.inputs.sources, device is not None and device.here
     tells = ("tensor_parallel", "pipeline_parallel", "data_parallel", "expert_parallel", "quantization")
     own = ("engine", "engine_version", *tells, "compute_dtype", "kv_bytes", "speculative_tokens", "enforce_eager")
     return {
@@ -31,8 +31,8 @@ def forecast(found: Predicted) -> dict[str, Any]:
             "output": _number(found.load.output, "tokens", "declared"),
             "context": _number(found.load.held, "tokens", "declared" if found.load.context is not None else "computed"),
         },
-        "peak": _number(found.peak, "FLOP/s", "catalogue"),
-        "bandwidth": _number(device.bandwidth if device is not None else None, "bytes/s", "catalogue"),
+        "peak": _number(found.peak, "FLOP/s", "computed" if here else "catalogue"),
+        "bandwidth": _number(device.bandwidth if device else None, "bytes/s", "measured" if here else "catalogue"),
         "ridge": _number(found.ridge, "FLOP/byte", "computed"),
         "compute_bound_from": _number(found.critical, "tokens a step", "computed"),
         "prefill": _speed(found.prefill),

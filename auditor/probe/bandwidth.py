@@ -88,14 +88,14 @@ def main() -> None:
     """The process: answers until its input ends."""
     with suppress(OSError, AttributeError):
         os.sched_setaffinity(0, {int(sys.argv[1])})
-    memory = _filled(4096)
+    memory, moves = _filled(4096), _moves()
     for line in sys.stdin:
         size, seconds = line.split()
         if len(memory) != int(size):
             memory = _filled(int(size))
         print("ready", flush=True)
         sys.stdin.readline()
-        print(max(_rate(move, memory, float(seconds)) for move in _MOVES), flush=True)
+        print(max(_rate(move, memory, float(seconds)) for move in moves), flush=True)
 
 
 def _filled(size: int) -> mmap.mmap:
@@ -107,9 +107,11 @@ def _filled(size: int) -> mmap.mmap:
     return memory
 
 
-_compare = ctypes.CDLL(None).memcmp
-_compare.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
-_MOVES: tuple[Callable[[int, int, int], object], ...] = (_compare, ctypes.memmove)
+def _moves() -> tuple[Callable[[int, int, int], object], ...]:
+    """The C library's own ways to read two buffers, and to copy one to the other."""
+    compare = ctypes.CDLL(None).memcmp
+    compare.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+    return compare, ctypes.memmove
 
 
 def _rate(move: Callable[[int, int, int], object], memory: mmap.mmap, seconds: float) -> float:

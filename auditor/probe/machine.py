@@ -26,6 +26,7 @@ _BOOST = 1.6
 _ARM_CLOCK = 3.8e9  # more than any server part of Arm's runs at
 _MIB = 1 << 20
 _LEAST, _MOST = 64 * _MIB, 1 << 30  # a core's buffer for reading memory itself
+_SMALL = 4 * _MIB  # where there is hardly any memory left
 _NO_LIMIT = 1 << 60  # what control groups write where there is none
 
 
@@ -124,7 +125,8 @@ def _speeds(found: Facts) -> Speeds:
     the free memory goes.
     """
     workers, (second, last) = len(found.cpus), found.caches or (_MIB, 0)
-    far = max(_LEAST, min(2 * (second + last) // workers, _MOST, found.free // 4 // workers))
+    beyond = max(_LEAST, 2 * (second + last) // workers)
+    far = min(beyond, _MOST, max(_SMALL, found.free // 4 // workers))
     near = min(last // workers // 2, 4 * second // workers)
     with bandwidth.readers(found.cpus) as started:
         inner = bandwidth.fastest(started, max(1 << 16, second // workers // 2))

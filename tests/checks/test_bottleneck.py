@@ -107,6 +107,17 @@ def test_drafted_tokens_raise_the_tps_limit():
     assert only("H201", speculating).status == "pass"
 
 
+def test_the_arithmetic_of_a_step_says_what_shares_it():
+    """12.2 ms for 4 tokens; the cache at 3,075 tokens: 64 x 3,075 x 131,072 B and 15.0 GB are 38 GiB."""
+    evidence = asked(Slo(tps={"p05": 900.0}), prompt=3000, output=150, target=64)
+    finding = only("H201", replace(evidence, settings=make_settings(speculative_tokens=3)))
+    start = "A decode step of 64 streams, shared by the 4 tokens that it may yield, takes 3.05 ms at least (38 GiB at"
+    assert finding.why.startswith(start)
+    reply = only("H201", asked(Slo(e2e={"p95": 1.0})))
+    assert "Reading 8,000 prompt tokens and writing 100 takes 1.072 s at least" in reply.why
+    assert "then steps of" in reply.why
+
+
 def test_e2e_below_prefill_and_replies_fails():
     """8,000 tokens: 0.130 s; 99 steps of (15.0 + 16 x 8,050 x 131,072 = 16.9 GB) / 3.35 TB/s = 9.52 ms: 1.07 s."""
     for limit, status in ((1.2, "pass"), (1.0, "fail")):

@@ -304,6 +304,11 @@ waivers: [{rule: x, reason: " ", expires: tomorrow}]
             ["4:35: deployment.mem_fraction_static: needs a fraction above 0 and up to 1, such as 0.9"],
         ),
         ("deployment: {price_per_hour: -1}", ["4:30: deployment.price_per_hour: needs to be zero or more"]),
+        ("deployment: {prices: {l4: 0}}", ["4:27: deployment.prices.l4: needs a price above zero"]),
+        (
+            "deployment: {prices: {l5: 1.5}}",
+            ["4:27: deployment.prices.l5: unknown accelerator 'l5' (audit catalog accelerators lists all)"],
+        ),
         ("probe: {confidence: 95}", ["4:21: probe.confidence: needs a confidence between 0.5 and 1, such as 0.95"]),
         ("probe: {budget: {requests: 0}}", ["4:28: probe.budget.requests: needs at least 1"]),
         (

@@ -1,5 +1,6 @@
 """This machine's CPU as a device: what Linux tells of it, peaks by hand, and a short measurement."""
 
+import io
 from dataclasses import replace
 from pathlib import Path
 
@@ -190,6 +191,16 @@ def test_a_short_measurement_is_plausible():
         assert 0.2e9 < bandwidth.fastest(started, 1 << 20, rounds=1, seconds=0.02) < 2e12
         assert 0.2e9 < bandwidth.fastest(started, 1 << 24, rounds=1, seconds=0.02) < 2e12
     assert all(process.poll() is not None for process in started)
+
+
+def test_the_process_answers_each_line(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["bandwidth", "0"])
+    monkeypatch.setattr("os.sched_setaffinity", lambda *_: None, raising=False)
+    monkeypatch.setattr("sys.stdin", io.StringIO("65536 0.01\ngo\n65536 0.01\ngo\n"))
+    bandwidth.main()
+    first, rate, again, _ = capsys.readouterr().out.split()
+    assert (first, again) == ("ready", "ready")
+    assert 0.2e9 < float(rate) < 2e12
 
 
 def test_a_process_that_ended_is_said_in_one_line():

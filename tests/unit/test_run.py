@@ -96,3 +96,34 @@ traffic: {target_concurrency: 4, classes: [{name: a, prompt_tokens: {p50: 10}, o
     asyncio.run(run.audit(load_profile(path), run.Options(offline=True), events.append))
     [text] = [event.text for event in events if "warning" in event.text]
     assert text.startswith("warning: deployment.accelerator: unknown accelerator 'rtx4099', did you mean rtx-4090")
+
+
+PRICED = """
+version: 1
+name: t
+endpoint: {url: "http://127.0.0.1:9/v1"}
+deployment:
+  model: meta-llama/Llama-3.1-8B-Instruct
+  accelerator: h100-sxm
+  count: 2
+  tensor_parallel: 2
+  price_per_hour: 5.00
+  prices: {H200: 3.80, l4: 0.80}
+traffic: {target_concurrency: 4, classes: [{name: a, prompt_tokens: {p50: 1000}, output_tokens: {p50: 100}}]}
+"""
+
+
+def test_accelerators_are_ranked_for_the_target_and_saved(tmp_path: Path) -> None:
+    """Two devices at 5.00 an hour are 2.50 each; of the others only those with a price have a cost."""
+    (tmp_path / "p.yaml").write_text(PRICED)
+    loaded = load_profile(tmp_path / "p.yaml")
+    options = run.Options(offline=True, save=tmp_path / "kept")
+    report = asyncio.run(run.audit(loaded, options, lambda _event: None))
+    rows = {row.key: row for row in report.evidence.ranking}
+    assert list(rows.values()) == sorted(rows.values(), key=lambda row: row.request)
+    assert [key for key, row in rows.items() if row.mine] == ["h100-sxm"]
+    assert {key for key, row in rows.items() if row.cost is not None} == {"h100-sxm", "h200-sxm", "l4"}
+    own = rows["h100-sxm"]
+    assert own.cost == pytest.approx(2 * 2.50 / 3600 * own.request / 4)
+    assert store.load(tmp_path / "kept").ranking == report.evidence.ranking
+    assert run.judge(tmp_path / "kept", profile=None, options=run.Options()).evidence.ranking == report.evidence.ranking
