@@ -1,9 +1,9 @@
 """Model geometry from a Hugging Face config.json. What is not known is refused with what is missing, never guessed."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from auditor.catalog import safetensors
 from auditor.catalog.architectures import FAMILIES, Family
@@ -11,6 +11,7 @@ from auditor.catalog.hf_facts import decoder, facts, text_config
 from auditor.catalog.hf_layers import Mixer, indexer, layers, mixers
 from auditor.catalog.hf_quantization import quantization
 from auditor.catalog.hf_state import recurrent
+from auditor.catalog.images import images, step_values
 from auditor.catalog.parameters import Counts, count
 from auditor.catalog.rotary import rotary
 from auditor.catalog.stored import with_files
@@ -20,6 +21,9 @@ from auditor.theory.kv.geometry import Geometry
 from auditor.theory.tensors import Tensor
 
 __all__ = ["geometry", "read"]
+
+T = TypeVar("T")
+_Facts = Mapping[str, Any]
 
 _MOST_CONFIG = 16 << 20
 _LARGEST, _MOST_NUMBERS = 1 << 20, 64  # of an encoder's sizes, and of those in one list
@@ -108,7 +112,8 @@ def _geometry(config: Mapping[str, Any], name: str, weight_bytes: int | None, so
     attention, states = layers(family, found, kinds, name), recurrent(family, found, kinds, name)
     probe = indexer(family, found, kinds, name)
     counts = count(family, found, attention, states, probe)
-    encoders = _encoders(config, found)
+    plain, no_tower = _plain_facts(config), tuple[Tensor, ...]()
+    encoders = _told(towers, plain, found, no_tower)
     tied = bool(found.get("tie_word_embeddings", family.tied))
     vision = architecture != inner or "vision_config" in config
     quantized = quantization(config, text, _sizes(kinds, counts))
@@ -135,24 +140,31 @@ def _geometry(config: Mapping[str, Any], name: str, weight_bytes: int | None, so
         recurrent=states,
         indexer=probe,
         tensors=(*counts.tensors, *encoders),
-        extra=_extra(counts, found) | rotary(family, found, attention),
+        extra=_extra(counts, found, _told(step_values, plain, found, 0)) | rotary(family, found, attention),
         formats=quantized.formats,
         kv_format=quantized.kv_format,
         intermediate_size=_widest(found.get("intermediate_size_mlp") or found.get("intermediate_size")),
         expert_size=_widest(found.get("moe_intermediate_size")),
+        images=_told(images, plain, found, None),
     )
 
 
-def _encoders(config: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[Tensor, ...]:
-    """Vision and audio encoders by their plain facts; none where those are no numbers that an encoder can have."""
-    plain = {
+def _plain_facts(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The config with plain facts of vision and audio encoders alone."""
+    return {
         key: _plain(value) if key in ("vision_config", "audio_config", "thinker_config") else value
         for key, value in config.items()
     }
+
+
+def _told(
+    read: Callable[[Mapping[str, Any], Mapping[str, Any]], T], plain: Mapping[str, Any], found: Any, none: T
+) -> T:
+    """What facts of encoders tell; `none` where they are no numbers that an encoder can have."""
     try:
-        return towers(plain, found)
+        return read(plain, found)
     except _MALFORMED:
-        return ()
+        return none
 
 
 def _plain(facts: Any) -> Any:
@@ -199,15 +211,12 @@ def _sizes(kinds: Sequence[Mixer], counts: Counts) -> dict[str, int]:
 
 
 def _notes(vision: bool, counted: bool) -> tuple[str, ...]:
-    if not vision:
-        return ()
-    what = "activations are" if counted else "weights and activations are"
-    return (f"the vision encoder's {what} not counted",)
+    return ("the vision encoder's weights are not counted",) if vision and not counted else ()
 
 
-def _extra(counts: Counts, found: Mapping[str, Any]) -> dict[str, int]:
-    """What theory needs beyond the common fields: the drafting layers, MLA's rank, the sparse indexer's heads, and the
-    tokens of one step of Mamba-2's scan.
+def _extra(counts: Counts, found: Mapping[str, Any], step: int) -> dict[str, int]:
+    """What theory needs beyond the common fields: the drafting layers, MLA's rank, the sparse indexer's heads, the
+    tokens of one step of Mamba-2's scan, and the values that are allocated for each token of a `step`.
     """
     sparse, drafts = found.get("sparse_attention_config") or {}, any(tensor.draft for tensor in counts.tensors)
     named = {
@@ -215,5 +224,6 @@ def _extra(counts: Counts, found: Mapping[str, Any]) -> dict[str, int]:
         "kv_lora_rank": found.get("kv_lora_rank"),
         "index_heads": found.get("index_n_heads") or sparse.get("sparse_num_index_heads"),
         "mamba_chunk_size": found.get("mamba_chunk_size", found.get("chunk_size")),
+        "step_values": step,
     }
     return {key: value for key, value in named.items() if isinstance(value, int) and value}

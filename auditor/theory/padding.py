@@ -15,6 +15,7 @@ from auditor.theory.tensors import Tensor
 __all__ = ["beside", "padded"]
 
 _PLAIN_LAYERS_PADDED = (0, 17, 0)  # layers/quantization/utils/flashinfer_utils.py, prepare_fp8_moe_layer_for_fi
+_SMALLEST_STEP = 2048  # tokens, where the settings leave it open (vllm/config/scheduler.py)
 _POSITIONS_ONCE = (0, 21, 0)  # layers/rotary_embedding/mrope.py held four times the positions before
 
 
@@ -67,7 +68,8 @@ def beside(geometry: Geometry, settings: Settings, words: Mapping[str, str | Non
     """Bytes on one device that are no weights of the checkpoint, by the words of its parts' formats."""
     if settings.engine == "vllm":
         again = _absorbed(geometry, settings) if words.get("attention") else 0.0
-        return _rotary(geometry, settings) + again + fragments(geometry, settings, words)
+        found = _rotary(geometry, settings) + _step_buffers(geometry, settings) + again
+        return found + fragments(geometry, settings, words)
     if settings.engine == "sglang":
         return 4.0 * geometry.extra.get("rotary_values", 0) + _absorbed(geometry, settings)
     return 0.0
@@ -79,6 +81,15 @@ def _rotary(geometry: Geometry, settings: Settings) -> float:
     """
     often = 4 if release(settings.engine_version) < _POSITIONS_ONCE else 1
     return 2.0 * geometry.extra.get("rotary_values", 0) * (often if geometry.extra.get("rotary_sections") else 1)
+
+
+def _step_buffers(geometry: Geometry, settings: Settings) -> float:
+    """For each token of a step: what images and layers feed (models/qwen3_vl.py, gemma4_mm.py), and the keys that
+    sparse attention chose, four bytes each (topk_indices_buffer in models/deepseek_v2.py).
+    """
+    chosen = (geometry.indexer.topk or 0) if geometry.indexer is not None else 0
+    token = geometry.extra.get("step_values", 0) * settings.plain_bytes + 4.0 * chosen
+    return token * (settings.max_num_batched_tokens or _SMALLEST_STEP)
 
 
 def _absorbed(geometry: Geometry, settings: Settings) -> float:

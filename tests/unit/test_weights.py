@@ -7,7 +7,7 @@ import pytest
 from model_shapes import GIB, shape, total_bytes
 
 from auditor.catalog import hf, models
-from auditor.theory.kv.geometry import Geometry
+from auditor.theory.kv.geometry import Geometry, Indexer
 from auditor.theory.settings import Settings
 from auditor.theory.weights import per_device_bytes, streamed_bytes
 from auditor.theory.widths import bits_of, same_format
@@ -78,12 +78,23 @@ def qwen3_vl() -> Geometry:
 
 
 def test_vision_towers_and_their_positions_are_loaded():
-    """58.23 GiB on an H200 (validation_db.json): 31,070,754,032 parameters, and 4 x 262,144 positions of 128 values."""
-    found = per_device_bytes(qwen3_vl(), settings(engine_version="0.18.0"))
-    assert found == 2 * (31_070_754_032 + 4 * 262_144 * 128)
-    assert found / GIB == pytest.approx(58.23, rel=0.005)
-    newer = per_device_bytes(qwen3_vl(), settings(engine_version="0.32.0"))
+    """58.23 GiB on an H200 (validation_db.json): 31,070,754,032 parameters, 4 x 262,144 positions of 128 values, and
+    three features of 2,048 values for each of a step's 8,192 tokens.
+    """
+    served = settings(engine_version="0.18.0", max_num_batched_tokens=8192)
+    found = per_device_bytes(qwen3_vl(), served)
+    assert found == 2 * (31_070_754_032 + 4 * 262_144 * 128 + 3 * 2048 * 8192)
+    assert found / GIB == pytest.approx(58.23, abs=0.02)
+    newer = per_device_bytes(qwen3_vl(), replace(served, engine_version="0.32.0"))
     assert found - newer == 2 * 3 * 262_144 * 128
+    assert found - per_device_bytes(qwen3_vl(), replace(served, max_num_batched_tokens=None)) == 2 * 3 * 2048 * 6144
+
+
+def test_what_sparse_attention_chose_is_kept_for_every_token_of_a_step():
+    """Four bytes for each of 2,048 keys (topk_indices_buffer in vllm/model_executor/models/deepseek_v2.py)."""
+    sparse = replace(qwen3_vl(), indexer=Indexer(count=61, token_bytes=132, topk=2048))
+    served = settings(engine_version="0.20.1", max_num_batched_tokens=8192)
+    assert per_device_bytes(sparse, served) - per_device_bytes(qwen3_vl(), served) == 8192 * 2048 * 4
 
 
 def test_rocm_pads_experts_and_loses_what_lies_between():

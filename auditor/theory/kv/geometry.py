@@ -6,7 +6,7 @@ from typing import Literal
 
 from auditor.theory.tensors import Tensor
 
-__all__ = ["Experts", "Geometry", "Indexer", "Layers", "Recurrent"]
+__all__ = ["Experts", "Geometry", "Images", "Indexer", "Layers", "Recurrent"]
 
 LayerKind = Literal["full", "sliding", "chunked", "mla", "compressed"]
 RecurrentKind = Literal["linear", "mamba1", "mamba2", "short_conv"]
@@ -84,6 +84,24 @@ class Experts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Images:
+    """The largest image that a vision encoder is given: `patches` of it become `tokens` for the language model.
+
+    At its peak a patch holds `whole` values on every device and `split` values that tensor parallelism divides; a token
+    leaves `output` values behind. The longest video is as large as `videos` such images, where the context holds them.
+    `one_by_one`: images of one step are encoded one after the other.
+    """
+
+    tokens: int
+    patches: int
+    whole: int
+    split: int
+    output: int
+    videos: int = 1
+    one_by_one: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Geometry:
     """A decoder-only model.
 
@@ -96,7 +114,8 @@ class Geometry:
     (the mixers of recurrent layers), dense (MLPs of layers without routed experts), shared (shared experts), experts,
     head; values are words as in `quantization`, or "none" for a part left in `dtype`. Empty: nothing is known beyond
     `quantization`. `tensors` are all weight matrices, where the architecture is known. `kv_format` is the cache's own
-    format where the checkpoint brings scales for one ("fp8").
+    format where the checkpoint brings scales for one ("fp8"). `images` are those of a model with `vision` whose encoder
+    is known.
     """
 
     name: str
@@ -125,6 +144,7 @@ class Geometry:
     tensors: tuple[Tensor, ...] = ()
     intermediate_size: int | None = None
     expert_size: int | None = None
+    images: Images | None = None
 
     @property
     def layer_count(self) -> int:

@@ -8,7 +8,7 @@ from auditor.theory.kv.cells import attention_parallel
 from auditor.theory.kv.geometry import Geometry, Layers
 from auditor.theory.settings import Settings
 
-__all__ = ["USUAL_RATIO", "expert_workspace", "forward", "hidden"]
+__all__ = ["USUAL_RATIO", "encoder", "expert_workspace", "forward", "hidden"]
 
 USUAL_RATIO = 3.5
 """Width of an MLP over the hidden size where the model does not tell: Llama's (14336 / 4096), which most dense models
@@ -56,6 +56,22 @@ def expert_workspace(geometry: Geometry, settings: Settings, tokens: int) -> flo
     gate_and_up = 2 * size / (1 if settings.expert_parallel > 1 else settings.tensor_parallel)
     width = max(gate_and_up / 2, geometry.hidden_size) + max(gate_and_up, geometry.hidden_size)
     return tokens * experts.per_token * width * settings.plain_bytes
+
+
+def encoder(geometry: Geometry, settings: Settings, tokens: int) -> tuple[float, float]:
+    """Bytes of a vision encoder at its peak and of what it leaves, for as many of the largest images as a step of
+    `tokens` holds, one at least (MultiModalBudget in vllm/multimodal/encoder_budget.py, profile_run in
+    vllm/v1/worker/gpu_model_runner.py). Nothing where the encoder is not known.
+    """
+    images = geometry.images
+    if images is None:
+        return 0.0, 0.0
+    context = settings.max_model_len or geometry.max_position or 0
+    largest = max(1, min(images.videos, context // images.tokens))
+    count = largest * max(1, tokens // (largest * images.tokens))
+    at_once = largest if images.one_by_one else count
+    peak = at_once * images.patches * (images.whole + images.split / settings.tensor_parallel)
+    return peak * settings.plain_bytes, count * images.tokens * images.output * settings.plain_bytes
 
 
 def _attention(group: Layers, geometry: Geometry, settings: Settings) -> float:

@@ -107,13 +107,27 @@ def _activations(
     if _may_use_flashinfer(version, device):
         notes += ("the sampler is taken to sort: where FlashInfer is installed it leaves more, up to the band's end",)
     if geometry.vision:
-        # Outputs of the encoder stay while the layers run; the encoder itself took 8.27 GiB for Pixtral-12B
-        # (github.com/dphnAI/sonar/pull/1320), more for models that see videos.
-        likely, high = max(likely + 0.25 * GIB, 2 * GIB), max(high + 0.5 * GIB, 10 * GIB)
-        notes += (
-            "a vision encoder's trial run takes 1 to 10 GiB and more by model and version: the band is that wide",
-        )
+        likely, high, told = _with_encoder(version, geometry, settings, likely, high)
+        notes += (told,)
     return Band(low, likely, high), notes
+
+
+def _with_encoder(
+    version: _Version, geometry: Geometry, settings: Settings, likely: float, high: float
+) -> tuple[float, float, str]:
+    """The peak with a vision encoder, which runs first and leaves its output while the layers run; its end of the band
+    and what is assumed. Pixtral-12B took 8.27 GiB (github.com/dphnAI/sonar/pull/1320).
+    """
+    images = geometry.images
+    if images is None or version < (0, 8, 0):
+        told = "a vision encoder's trial run takes 1 to 10 GiB and more by model and version: the band is that wide"
+        return max(likely + 0.25 * GIB, 2 * GIB), max(high + 0.5 * GIB, 10 * GIB), told
+    peak, left = activations.encoder(geometry, settings, _step(version, geometry, settings)[0])
+    told = (
+        f"the vision encoder's trial run is computed for images of {images.tokens:,} tokens: "
+        "other limits of its processor, or --limit-mm-per-prompt, change it"
+    )
+    return max(likely + left, peak), max(high + left, 1.5 * peak), told
 
 
 def _step(version: _Version, geometry: Geometry, settings: Settings) -> tuple[int, int]:
