@@ -66,11 +66,8 @@ _LISTS = (
     *("block_configs", "no_rope_layers", "attn_type_list", "full_attn_idxs", "attn_layer_indices"),
     *("hybrid_layer_ids", "sliding_windows", "indexer_types", "moe_layers", "compress_ratios"),
 )
-_GROUPS = (
-    "attention_other_setting",
-    "linear_attn_config",
-    "sparse_attention_config",
-)  # facts in an object of their own
+# Facts in an object of their own.
+_GROUPS = ("attention_other_setting", "linear_attn_config", "sparse_attention_config")
 
 
 def decoder(config: Mapping[str, Any], name: str) -> tuple[str, str]:

@@ -14,17 +14,8 @@ _STATES = {"gdn": "linear", "linear": "linear", "mamba1": "mamba1", "mamba2": "m
 _KINDS = (*_ATTENTION, "mla", "dsa_idx", *_STATES)
 _KEYS = dict.fromkeys(
     (
-        *(
-            "kind",
-            "layers",
-            "num_kv_heads",
-            "head_dim",
-            "v_head_dim",
-            "window",
-            "latent_dim",
-            "bytes_per_token",
-            "topk",
-        ),
+        *("kind", "layers", "num_kv_heads", "head_dim", "v_head_dim", "window", "latent_dim"),
+        *("bytes_per_token", "topk"),
         *("num_key_heads", "key_head_dim", "num_value_heads", "value_head_dim", "conv_kernel", "ssm_bytes"),
         *("num_heads", "state_size", "n_groups", "hidden_size"),
     )

@@ -36,7 +36,7 @@ def drafting_bytes(geometry: Geometry, settings: Settings) -> float:
     if settings.speculative_tokens <= 0 or layers <= 0:
         return 0.0
     dense, experts = streamed(geometry, settings)
-    head = 2.0 * geometry.embedding_parameters / settings.tensor_parallel
+    head = settings.plain_bytes * geometry.embedding_parameters / settings.tensor_parallel
     used = geometry.experts.per_token / geometry.experts.count if geometry.experts else 0.0
     stack = max(0.0, dense - head / settings.pipeline_parallel) + used * experts
     each = stack * settings.pipeline_parallel / max(1, geometry.layer_count)
