@@ -200,9 +200,7 @@ def _graphs(places: Places) -> None:
     """
     if places.found("enforce_eager"):
         return
-    wide = places.chosen.get("tensor_parallel", 1) >= 4
-    default = places.default("captured_batch_wide" if wide else "captured_batch")
-    captured = places.take("captured_batch", places.launched("captured_batch"), default)
+    captured = places.take("captured_batch", places.launched("captured_batch"), places.default("captured_batch"))
     limit = places.chosen.get("max_num_seqs")
     if captured and limit and places.sources["captured_batch"].startswith("default"):
         places.chosen["captured_batch"] = min(captured, 2 * limit if places.flavour.name == "vllm" else limit)

@@ -44,8 +44,8 @@ def defaults(
     if device is None or device.kind == "cpu":
         return found
     usable = float(device.usable_bytes or device.memory_bytes)
-    (chunk, narrow), (_, wide) = (step_limits(release, usable, devices) for devices in (1, 4))
-    return found | {"max_num_batched_tokens": chunk, "captured_batch": narrow, "captured_batch_wide": wide}
+    chunk, captured = step_limits(release, usable, said.get("tensor_parallel") or 1)
+    return found | {"max_num_batched_tokens": chunk, "captured_batch": captured}
 
 
 def _running(said: Mapping[str, Any]) -> int:

@@ -38,7 +38,6 @@ def defaults(
         "block_size": _block_size(number, device, geometry, said),
         "enforce_eager": False,
         "captured_batch": 512,
-        "captured_batch_wide": 512,
         **_states(number, geometry, said),
         **_manager(number, geometry),
         **_steps(number, said),
