@@ -301,12 +301,12 @@ class Measurement:
         return (preempted or 0) > 0 or (self.held_back or 0) >= 0.1
 
     def first_tokens(self, round_trip: float = 0.0) -> list[tuple[int, float]]:
-        """(prompt tokens, seconds to the first token less the network's round trip) of good, uncached requests."""
-        return [
-            (s.prompt_tokens or s.asked_prompt_tokens, max(1e-6, s.ttft - round_trip))
-            for s in self.judged
-            if s.good and s.ttft is not None and not s.cached_tokens
-        ]
+        """(tokens read, seconds to the first token less the round trip) of good requests, those from a cache left out.
+
+        A tenth may come from a cache (a template, a first token that all prompts share) and does not count as read.
+        """
+        known = [(s, s.prompt_tokens or s.asked_prompt_tokens, s.cached_tokens or 0) for s in self.judged if s.good]
+        return [(n - c, max(1e-6, s.ttft - round_trip)) for s, n, c in known if s.ttft is not None and 10 * c <= n]
 
     @property
     def mean_context(self) -> int:

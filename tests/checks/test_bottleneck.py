@@ -216,6 +216,14 @@ def ladder(t0: float, per_token: float, base: float, per_sequence: float, per_ca
     return replace(asked(Slo(ttft={"p95": 1.0})), measurements=tuple(measurements))
 
 
+@pytest.mark.parametrize(("cached", "points"), [(None, [1000] * 5), (1, [999] * 5), (100, [900] * 5), (101, [])])
+def test_a_prompt_that_a_cache_holds_is_not_read(cached, points):
+    """llama.cpp keeps the first token that all prompts share; a tenth at most may be cached."""
+    samples = [make_sample(i, load="p", output_tokens=1, prompt_tokens=1000, cached_tokens=cached) for i in range(5)]
+    load = make_measurement(samples, load=make_load("prefill", prompt_tokens=1000), gauges={}, counters={})
+    assert [n for n, _ in replace(make_evidence(), measurements=(load,)).prefill_points] == points
+
+
 LAW = {"t0": 0.02, "per_token": 22e-6, "base": 0.0072, "per_sequence": 1e-6, "per_cached": 5e-8}
 
 
