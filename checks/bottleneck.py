@@ -103,10 +103,11 @@ def h203_efficiency(evidence: Evidence) -> Iterable[Finding]:
     for phase, found in (("prefill", law if longest >= SATURATES else None), ("decode", steps)):
         if found is not None and found.noisy:
             yield CHECK.skip("H203", f"{phase} measured, {parts.unreadable(found)}", subject=phase)
-    if long_enough and theory[2].here and theory[2].certainty("flops") == "C":
+    noisy = law is not None and law.noisy
+    if long_enough and not noisy and theory[2].here and theory[2].certainty("flops") == "C":
         missing = f"peak FLOP/s of {theory[2].name} that are more than an upper bound"
         yield CHECK.skip("H203", missing, subject="prefill")
-    elif law is not None and long_enough and not law.noisy:
+    elif law is not None and long_enough and not noisy:
         ideal = roofline.prefill_limit(*theory, longest).flops / max(1.0, rate(theory[2], theory[1].compute_dtype))
         seconds = law.per_token * longest + law.per_token_squared * longest**2
         yield _efficiency(evidence, theory, "prefill", 1, ideal / seconds)
