@@ -14,6 +14,9 @@ before. What changed, and when:
 0.18    graphs are captured on trial while memory is measured (profile_cudagraph_memory), and leave something behind
 0.20    the graphs' estimated memory is subtracted (VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS); from 0.26 on ROCm too
 0.29    the second model runner, whose trial skips top-k and top-p; for models without experts from 0.25 on
+
+Logs are those of github.com/ashishkamra/vllm-memory-estimator (test_data/validation_db.json) and of llm-d-planner
+(llm-d-incubation, docs/empirical-vllm-memory-results.md).
 """
 
 import math
