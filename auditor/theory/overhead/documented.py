@@ -45,7 +45,10 @@ def lmdeploy(geometry: Geometry, settings: Settings, device: Device, usable: flo
 
 
 def _of_the_free(settings: Settings, usable: float, weights: float, peak: Band, fraction: float) -> Share:
-    """The rest of what is free stays free, so that a GiB of overhead costs the pool only `fraction` of it."""
+    """The rest of what is free stays free, so that a GiB of overhead costs the pool only `fraction` of it.
+
+    For the device context and communicators the ranges of SGLang's are taken, and wider.
+    """
     several = max(settings.devices, settings.tensor_parallel) > 1
     fixed = gib(0.6, 1.6, 4.0) if several else gib(0.3, 0.7, 3.0)
     reserved = (1 - fraction) * max(0.0, usable - weights - peak.likely - fixed.likely)
