@@ -166,6 +166,14 @@ def test_llamacpp_of_a_small_model_by_its_log():
         assert found.overhead_low / 2**20 < logged < found.overhead_high / 2**20
 
 
+@pytest.mark.parametrize(("context", "logged"), [(2048, 164), (32_768, 2144)])
+def test_llamacpp_writes_scores_without_flash_attention(context, logged):
+    """CUDA0 compute buffers in MiB of a 7B with 32 heads (fedora-copr/logdetective, pull request 106)."""
+    mistral = model("llama-3.1-8b", vocab_size=32_000)
+    facts = settings("llamacpp", ubatch=512, engine_version="b4000", max_model_len=context, fused_attention=False)
+    assert memory(mistral, facts, device()).activations == logged * 2**20
+
+
 def test_llamacpp_keeps_steps_in_flight_and_a_projector():
     one = memory(LLAMA, settings("llamacpp"), device())
     two = memory(LLAMA, settings("llamacpp", pipeline_parallel=2), device())

@@ -14,7 +14,7 @@ from auditor.theory.kv.releases import build
 from auditor.theory.kv.state import conv_bytes, matrix_bytes
 from auditor.theory.settings import Settings
 
-__all__ = ["STEP_CELLS", "UBATCH", "capacity", "pool"]
+__all__ = ["STEP_CELLS", "UBATCH", "capacity", "cells_at_once", "pool"]
 
 UBATCH = 512
 """Tokens of a micro-batch where no flag says so (-ub)."""
@@ -148,6 +148,12 @@ def capacity(geometry: Geometry, settings: Settings, kv: KvPool, length: int) ->
 
 
 # --------------------------------------------------------------------------------------------------------------- cells
+
+
+def cells_at_once(geometry: Geometry, settings: Settings) -> int:
+    """Cells of one buffer, all of which a step's attention goes over; 0 where the context is not known."""
+    context = settings.max_model_len or geometry.max_position
+    return _allocated(geometry, settings, context).cells if context else 0
 
 
 def _allocated(geometry: Geometry, settings: Settings, context: int) -> _Buffers:
