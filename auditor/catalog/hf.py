@@ -146,6 +146,7 @@ def _geometry(config: Mapping[str, Any], name: str, weight_bytes: int | None, so
         intermediate_size=_widest(found.get("intermediate_size_mlp") or found.get("intermediate_size")),
         expert_size=_widest(found.get("moe_intermediate_size")),
         images=_told(images, plain, found, None),
+        repacked=quantized.repacked,
     )
 
 

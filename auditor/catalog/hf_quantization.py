@@ -32,12 +32,14 @@ _MOST_NAMES = 100_000
 
 class Quantization(NamedTuple):
     """`method`: the format of most weights in one word (None: not quantised). `formats` by part, as Geometry has them.
-    `kv_format`: what the checkpoint says of the KV cache ("fp8", "nvfp4"), None where it says nothing.
+    `kv_format`: what the checkpoint says of the KV cache ("fp8", "nvfp4"), None where it says nothing. `repacked`: by
+    ModelOpt.
     """
 
     method: str | None
     formats: dict[str, str]
     kv_format: str | None
+    repacked: bool = False
 
 
 def quantization(config: Mapping[str, Any], text: Mapping[str, Any], sizes: Mapping[str, int]) -> Quantization:
@@ -61,7 +63,7 @@ def quantization(config: Mapping[str, Any], text: Mapping[str, Any], sizes: Mapp
         formats["experts"] = "mxfp4"
     main = formats.get("experts" if sizes.get("experts") else "dense", "none")
     method = main if main != "none" else next((word for word in formats.values() if word != "none"), None)
-    return Quantization(method, formats, _kv_format(settings))
+    return Quantization(method, formats, _kv_format(settings), _by_modelopt(settings))
 
 
 def _formats(settings: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, str]:
@@ -190,6 +192,12 @@ def _left_out(names: Sequence[Any], sizes: Mapping[str, int]) -> set[str]:
         for part, layers in _parts(names).items()
         if "*" in layers or part == "experts" or 2 * len(layers) >= max(2, sizes.get(part, 0))
     }
+
+
+def _by_modelopt(settings: Mapping[str, Any]) -> bool:
+    producer = settings.get("producer")
+    named = str(producer.get("name")) if isinstance(producer, dict) else ""
+    return "modelopt" in f"{settings.get('quant_method')} {named}".lower()
 
 
 def _kv_format(settings: Mapping[str, Any]) -> str | None:

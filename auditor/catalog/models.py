@@ -15,23 +15,29 @@ from auditor.catalog import hf
 from auditor.errors import UsageError
 from auditor.theory.kv.geometry import Geometry
 
-__all__ = ["find", "names"]
+__all__ = ["find", "format_of", "names", "published"]
 
 _SUFFIXES = ("instruct", "chat", "it", "hf", "base", "instruct-hf", "chat-hf")
 # What people append to the name of a repository whose weights they quantised, and the format's word; None: plain.
 _QUANTISED: tuple[tuple[str, str | None], ...] = (
-    (r"(nv)?fp4(-v\d)?", "nvfp4"),
     (r"mxfp4", "mxfp4"),
-    (r"fp8(-(dynamic|static|block|kv|per-?tensor|per-?channel))*", "fp8"),
+    (r"mxfp8", "mxfp8"),
+    (r"(nv)?fp4(-v\d)?", "nvfp4"),
+    (r"fp8-(dynamic|static)", "fp8-dynamic"),
+    (r"fp8(-(block|kv|per-?tensor|per-?channel))*", "fp8"),
+    (r"(gptq|awq|auto-?round)-(int8|8bit|w8a16)|(int8|w8a16)-auto-?round", "int8"),
+    (r"((int4|w4a16)-)?auto-?round(-(int4|4bit|w4a16))?(-gptq(-4bit)?)?", "auto-round"),
     (r"(int4-)?awq(-(int4|4bit|marlin|w4a16))?", "awq"),
     (r"gptq(-(int4|4bit|w4a16))?(-g\d+)?", "gptq"),
-    (r"(gptq-int8|(quantized-)?w8a8|w8a8-int8|w8a16|int8|8bit)", "int8"),
-    (r"((quantized-)?w4a16(-g\d+)?|int4|4bit)", "int4"),
-    (r"(unsloth-)?bnb-4bit", "bnb-4bit"),
+    (r"(quantized-)?w8a8|w8a8-int8|w8a16|int8|8bit", "int8"),
+    (r"w4a-?fp8|w4a8", "w4a8"),
+    (r"(quantized-)?w4a16(-g\d+)?|int4|4bit", "int4"),
+    (r"(unsloth-)?bnb-4bit|nf4", "bnb-4bit"),
     (r"bf16|fp16", None),
 )
 _DATE = re.compile(r"-\d{4}$")  # of a release; forgiven where it is left out, never where it is another
 _PATTERNS = tuple((re.compile(rf"(.+?)-(?:{pattern})"), word) for pattern, word in _QUANTISED)
+_ANYWHERE = tuple((re.compile(rf"(?<![a-z0-9])(?:{pattern})(?![a-z0-9])"), word) for pattern, word in _QUANTISED)
 
 
 class _Catalogue(NamedTuple):
@@ -60,6 +66,25 @@ def find(name: str) -> Geometry:
             found = _geometry(repository)
             return replace(found, quantization=word, formats={}, weight_bytes=None, notes=(*found.notes, note))
     raise UsageError(_unknown(name, list(_catalogue().entries)))
+
+
+@lru_cache(maxsize=1024)
+def published(name: str) -> Geometry | None:
+    """The catalogue's model that goes by this name, in its publisher's own format; None where none does, or several."""
+    try:
+        repository = _repository(name)
+    except UsageError:
+        return None
+    return None if repository is None else _geometry(repository)
+
+
+@lru_cache(maxsize=4096)
+def format_of(name: str) -> str | None:
+    """The format that a name gives its weights ("...-NVFP4", "... w4a16"), "none" where it says that they are plain;
+    None where it says nothing.
+    """
+    plain = _plain(name)
+    return next((word or "none" for pattern, word in _ANYWHERE if pattern.search(plain)), None)
 
 
 def names() -> tuple[str, ...]:

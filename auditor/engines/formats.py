@@ -4,7 +4,7 @@ import re
 
 from auditor.theory.widths import bits_of
 
-__all__ = ["compute_dtype", "dtype", "element_bytes", "kv_bytes", "weight_bits"]
+__all__ = ["compute_dtype", "dtype", "element_bytes", "kv_bytes", "loads_several", "weight_bits"]
 
 _DTYPES = {
     "bfloat16": "bf16",
@@ -58,7 +58,17 @@ _GGUF = {
     "q6_k": 6.56,
 }
 # Loaders that take weights of several widths, and the one that most of their checkpoints have.
-_LOADERS = ((r"8bit|modelopt|deepspeedfp|compressed-tensors", "fp8"), (r"bitsandbytes|bnb", "nf4"))
+_LOADERS = (
+    (
+        r"8bit|modelopt|deepspeedfp|compressed[-_]tensors|quark|torchao|modelslim|neuron_quant|^(online|humming|rtn)$",
+        "fp8",
+    ),
+    (r"bitsandbytes|bnb", "nf4"),
+    (r"^gguf$", "q4_k_m"),
+)
+_ANY_WIDTH = re.compile(
+    r"^(modelopt(_mixed)?|compressed[-_]tensors|quark|torchao|modelslim|online|humming|gguf|bitsandbytes)$"
+)
 
 
 def dtype(word: str | None) -> str | None:
@@ -83,7 +93,14 @@ def weight_bits(quantization: str | None, plain: str) -> float | None:
         near = [name for name in _GGUF if word.startswith(name)]
         return _GGUF[max(near, key=len)] if near else None
     loader = next((format for pattern, format in _LOADERS if re.search(pattern, word)), word)
-    return bits_of(word) or bits_of(loader)
+    return bits_of(word) or _GGUF.get(loader) or bits_of(loader)
+
+
+def loads_several(quantization: str | None) -> bool:
+    """Whether a word names a loader whose checkpoints have weights of several widths, of which `weight_bits` takes the
+    usual one.
+    """
+    return _ANY_WIDTH.search((quantization or "").lower()) is not None
 
 
 def kv_bytes(word: str | None, plain: str) -> float | None:
@@ -97,8 +114,8 @@ def kv_bytes(word: str | None, plain: str) -> float | None:
         return _GGML[name] / 8
     if re.search(r"fp4|e2m1", name):
         return 0.5 + 1 / 16  # SGLang: half a byte and one scale byte for 16 values
-    if name == "int4":
-        return 0.5  # LMDeploy's, whose scales theory.kv.lmdeploy adds
+    if name.startswith("int4"):
+        return 0.5  # LMDeploy's, whose scales theory.kv.lmdeploy adds; vLLM's, for each token and head
     return 1.0 if re.search(r"fp8|int8|e4m3|e5m2", name) else None
 
 

@@ -160,8 +160,9 @@ def _formats(places: Places, geometry: Geometry | None, device: Device | None) -
     )
     supported = frozenset(device.flops) if device else frozenset[str]()
     source = places.sources.get("quantization") if quantization else None
-    places.take("compute_dtype", (formats.compute_dtype(quantization, plain, supported), source or "the model's own"))
-    bits = formats.weight_bits(quantization, plain)
+    held = own[0] if own[0] and formats.loads_several(quantization) else quantization
+    places.take("compute_dtype", (formats.compute_dtype(held, plain, supported), source or "the model's own"))
+    bits = formats.weight_bits(held, plain)
     places.take("weight_bits", (bits, source or "the model's own"), (16.0, f"assumed, {quantization} is not known"))
     if str(quantization).lower() == "none":
         places.chosen["quantization"] = None

@@ -20,6 +20,7 @@ from auditor.engines.settings import drafting, resolve
 from auditor.errors import UsageError
 from auditor.instruments.keys import checked
 from auditor.instruments.layers import from_layers
+from auditor.instruments.naming import as_named, unsure
 from auditor.loading import Here, read_model
 from auditor.loading.problems import one_line
 from auditor.profile import Deployment, Endpoint, Profile
@@ -84,7 +85,7 @@ def inputs(
     if launch is not None:
         notes += tuple(f"launch: {said}" for said in (*launch.problems, *launch.unknown))
     geometry = _geometry(values, launch, base or Path())
-    device, unsure = _device(values, here)
+    device, doubt = _device(values, here)
     version, unread = _version(values, launch, engine)
     notes += unread
     profile = Profile(version=1, name="", endpoint=_endpoint(engine), deployment=_deployment(values, version))
@@ -101,8 +102,8 @@ def inputs(
         settings=settings,
         device=device,
         sources=told,
-        notes=(*notes, *geometry.notes, *([unsure] if unsure and device is not None else ())),
-        no_device="" if device is not None else unsure,
+        notes=(*notes, *geometry.notes, *unsure(geometry, settings, sources), *([doubt] if doubt and device else ())),
+        no_device="" if device is not None else doubt,
     )
 
 
@@ -190,10 +191,11 @@ def _geometry(values: Mapping[str, Any], launch: Launch | None, base: Path) -> G
     given = [key for key in ("model_config", "model_config_inline", "kv_layers") if key in values]
     if len(given) > 1:
         raise UsageError(f"{given[1]}: the model is already given by {given[0]}; leave one out")
+    asked = values.get("quantization") or (launch.fields.get("quantization") if launch is not None else None)
     if "model_config" in values:
-        geometry = _named(_read(values["model_config"], base), label)
+        geometry = _named(_read(values["model_config"], base), label, asked)
     elif "model_config_inline" in values:
-        geometry = _inline(json.dumps(values["model_config_inline"], sort_keys=True), label)
+        geometry = _named(_inline(json.dumps(values["model_config_inline"], sort_keys=True), label), label, asked)
     elif "kv_layers" in values:
         geometry = from_layers(label, values["kv_layers"], values.get("model_facts") or {})
     elif label:
@@ -206,8 +208,8 @@ def _geometry(values: Mapping[str, Any], launch: Launch | None, base: Path) -> G
     return geometry
 
 
-def _named(geometry: Geometry, label: str) -> Geometry:
-    return replace(geometry, name=label) if label else geometry
+def _named(geometry: Geometry, label: str, asked: str | None) -> Geometry:
+    return as_named(replace(geometry, name=label), label, asked) if label else geometry
 
 
 def _raised(found: Geometry | UsageError) -> Geometry:

@@ -117,21 +117,23 @@ def _words(geometry: Geometry, settings: Settings) -> dict[str, str | None]:
     found = plain | dict.fromkeys(_QUANTIZED, word)
     if stored and geometry.formats:
         return found | {part: None if told == "none" else told for part, told in geometry.formats.items()}
-    return found | dict.fromkeys(_left_by_recipes(geometry, word))
+    return found | dict.fromkeys(_left_by_recipes(geometry, f"{method} {word}"))
 
 
-def _left_by_recipes(geometry: Geometry, method: str) -> tuple[str, ...]:
-    """Parts that published checkpoints leave in 16 bit, where the checkpoint itself is not at hand.
+def _left_by_recipes(geometry: Geometry, words: str) -> tuple[str, ...]:
+    """Parts that published checkpoints leave in 16 bit, where the checkpoint itself is not at hand, by the `words` of
+    its loader and its format.
 
     vllm-project/llm-compressor, examples/quantization_w8a8_fp8: qwen3_next_example.py and qwen3_5_moe.py (linear
     attention), llama4_fp8_block_example.py (attention). NVIDIA's NVFP4 checkpoints leave linear attention and MLA
     (`ignore` of nvidia/Qwen3.5-397B-A17B-NVFP4 and nvidia/GLM-5.1-NVFP4), MXFP4 of gpt-oss all but experts
     (`modules_to_not_convert`).
     """
-    word = method.lower()
+    word = words.lower()
     if "mxfp4" in word and geometry.experts:
         return tuple(part for part in _QUANTIZED if part != "experts")
-    compressed, nvfp4 = "compressed" in word, "nvfp4" in word or "modelopt_fp4" in word
+    compressed = "compressed" in word or "fp8-dynamic" in word
+    nvfp4 = "nvfp4" in word or "modelopt_fp4" in word
     latent = "kv_lora_rank" in geometry.extra
     attention = (compressed and geometry.architecture.startswith("Llama4")) or (nvfp4 and latent)
     return (*(("recurrent",) if compressed or nvfp4 else ()), *(("attention",) if attention else ()))

@@ -11,21 +11,33 @@ _GROUP = 128  # values that share a scale where the word does not tell
 # (compressed-tensors). NVFP4: an fp8 scale for 16 values; MXFP4 and MXFP8: an 8-bit
 # exponent for 32 (OCP Microscaling Formats v1.0, table 1). AWQ and GPTQ: a 16-bit scale and a 4-bit zero for a group;
 # compressed-tensors' symmetric int4: the scale alone. bitsandbytes: 4 bytes for 64 values (NF4), or for each output.
+# HQQ: a 16-bit scale and zero for 64. AQLM: two codebooks of 8 bits for 8 values (arXiv 2401.06118).
 _FORMATS: tuple[tuple[str, float, float, int], ...] = (
     (r"nvfp4|modelopt_fp4", 4, 8, 16),
-    (r"mxfp4|^fp4", 4, 8, 32),
+    (r"mxfp4|^fp4|fp_quant|mxfp_w4a8", 4, 8, 32),
     (r"mxfp8", 8, 8, 32),
     (r"^q8_0$", 8, 16, 32),
-    (r"awq|gptq|auto-?round|marlin", 4, 20, 0),
-    (r"int4|w4a16|w4a8|w4afp8", 4, 16, 0),
-    (r"bnb-4bit|nf4", 4, 32, 64),
-    (r"int8|w8a8|w8a16|bnb-8bit|fp8|float8", 8, 32, _GROUP * _GROUP),
+    (r"(gptq|awq|auto[-_]?round)[-_](int8|8bit)", 8, 32, _GROUP * _GROUP),
+    (r"awq|gptq|auto[-_]?round|marlin|wna16|^inc$|bitblas|squeezellm|^ipex$", 4, 20, 0),
+    (r"int4|w4a16|w4a8|w4afp8|qqq|qoq", 4, 16, 0),
+    (r"bnb-4bit|nf4|hqq|mlx_q4", 4, 32, 64),
+    (r"aqlm", 2, 16, 0),
+    (r"exl[23]", 4, 0, 1),
+    (r"int8|w8a8|w8a16|bnb-8bit|fp8|float8|mlx_q8", 8, 32, _GROUP * _GROUP),
 )
+_INTEGERS = re.compile(r"awq|gptq|auto[-_]?round|int[48]|w[48]a16|marlin|wna16|^inc$")
+_ANY_WIDTH = re.compile(r"gptq|auto[-_]?round|marlin|wna16|^inc$")  # loaders of integers, whatever their width
 _SIZE = re.compile(r"-g(\d+)$")
+_PER_WEIGHT = re.compile(r"(\d{1,2}(?:\.\d{1,3})?) ?bpw")
 
 
 def bits_of(word: str) -> float | None:
-    """Bits of one value in this format; None for a word that is not known ("none" and plain dtypes are not)."""
+    """Bits of one value in this format; None for a word that is not known ("none" and plain dtypes are not). Bits a
+    weight may be said outright ("exl3 3.5bpw").
+    """
+    said = _PER_WEIGHT.search(word.lower())
+    if said is not None:
+        return float(said[1])
     found = _row(word)
     if found is None:
         return None
@@ -35,8 +47,13 @@ def bits_of(word: str) -> float | None:
 
 
 def same_format(one: str | None, other: str | None) -> bool:
-    """Whether two words mean one format; words that are not known (loaders' names) mean what they stand beside."""
-    first, second = _row(one or ""), _row(other or "")
+    """Whether two words mean one format; words that are not known (loaders' names) mean what they stand beside, and
+    loaders of integers any width of them.
+    """
+    words = (one or "").lower(), (other or "").lower()
+    if any(_ANY_WIDTH.search(word) for word in words) and all(_INTEGERS.search(word) for word in words):
+        return True
+    first, second = _row(words[0]), _row(words[1])
     return first is None or second is None or first[0] == second[0]
 
 

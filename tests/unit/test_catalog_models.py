@@ -245,11 +245,13 @@ def test_spelling_is_forgiven(written, name):
 
 
 QUANTISED = [
-    ("RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic", "meta-llama/Llama-3.1-70B-Instruct", "fp8"),
+    ("RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic", "meta-llama/Llama-3.1-70B-Instruct", "fp8-dynamic"),
     ("Qwen/Qwen2.5-72B-Instruct-AWQ", "Qwen/Qwen2.5-72B-Instruct", "awq"),
     ("Qwen/Qwen3-30B-A3B-GPTQ-Int4", "Qwen/Qwen3-30B-A3B", "gptq"),
     ("RedHatAI/gemma-3-27b-it-quantized.w4a16", "google/gemma-3-27b-it", "int4"),
     ("RedHatAI/Qwen2.5-7B-Instruct-quantized.w8a8", "Qwen/Qwen2.5-7B-Instruct", "int8"),
+    ("Intel/Qwen3-30B-A3B-int4-AutoRound", "Qwen/Qwen3-30B-A3B", "auto-round"),
+    ("Qwen/Qwen2.5-72B-Instruct-GPTQ-Int8", "Qwen/Qwen2.5-72B-Instruct", "int8"),
     ("nvidia/DeepSeek-R1-FP4", "deepseek-ai/DeepSeek-R1", "nvfp4"),
     ("nvidia/Qwen3.6-27B-NVFP4", "Qwen/Qwen3.6-27B", "nvfp4"),
     ("unsloth/Llama-3.2-3B-Instruct-bnb-4bit", "meta-llama/Llama-3.2-3B-Instruct", "bnb-4bit"),

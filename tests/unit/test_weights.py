@@ -384,4 +384,6 @@ def test_words_of_one_format():
     assert same_format("modelopt", "nvfp4")
     assert same_format("fp8", "fp8")
     assert same_format("awq_marlin", "awq")
+    assert same_format("gptq_marlin", "int8")  # loads integers of any width
+    assert not same_format("gptq_marlin", "fp8")
     assert not same_format("awq", "fp8")

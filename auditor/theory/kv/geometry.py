@@ -115,7 +115,7 @@ class Geometry:
     head; values are words as in `quantization`, or "none" for a part left in `dtype`. Empty: nothing is known beyond
     `quantization`. `tensors` are all weight matrices, where the architecture is known. `kv_format` is the cache's own
     format where the checkpoint brings scales for one ("fp8"). `images` are those of a model with `vision` whose encoder
-    is known.
+    is known. `repacked`: quantised by NVIDIA's ModelOpt, rarely by who published the model.
     """
 
     name: str
@@ -145,6 +145,7 @@ class Geometry:
     intermediate_size: int | None = None
     expert_size: int | None = None
     images: Images | None = None
+    repacked: bool = False
 
     @property
     def layer_count(self) -> int:
