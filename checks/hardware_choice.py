@@ -17,11 +17,11 @@ from auditor.units import count, percent, plain, quantity
 __all__ = ["RULES"]
 
 NEEDS = {
-    "compute": "compute (FLOP/s)",
-    "weights": "memory bandwidth",
-    "kv": "memory bandwidth",
-    "overhead": "fewer or faster kernels and links, neither compute nor bandwidth",
-    "mixed": "compute and bandwidth alike",
+    "compute": ("compute (FLOP/s)",),
+    "weights": ("memory bandwidth",),
+    "kv": ("memory bandwidth",),
+    "overhead": ("fewer or faster kernels and links",),
+    "mixed": ("compute (FLOP/s)", "memory bandwidth"),
 }
 CHEAPER = 1.3  # times: a difference in price below that is within what predictions differ by
 FASTEST = 3  # accelerators named
@@ -60,10 +60,13 @@ def _dominates(share: float, read: str, step: str) -> str:
     """Which phase takes the device's time, and the resource that it needs."""
     part = {"ttft": share, "tps": 1 - share}.get(leans(share))
     if part is None:
-        needs = NEEDS[read] if NEEDS[read] == NEEDS[step] else f"{NEEDS[read]} and {NEEDS[step]}"
-        return f"Prompts and replies share the device's time: they need {needs}."
+        return f"Prompts and replies share the device's time: they need {_needs(read, step)}."
     phase, bound = ("prompts", read) if leans(share) == "ttft" else ("replies", step)
-    return f"{percent(part)} of the device's time goes to {phase}, which need {NEEDS[bound]}."
+    return f"{percent(part)} of the device's time goes to {phase}, which need {_needs(bound)}."
+
+
+def _needs(*bounds: str) -> str:
+    return " and ".join(dict.fromkeys(need for bound in bounds for need in NEEDS[bound]))
 
 
 def _ranks(ranking: Sequence[Ranked], devices: int) -> Iterable[Number]:

@@ -10,7 +10,7 @@ from typing import Any
 from auditor import slo
 from auditor.evidence import Check, Evidence, Finding, Number, Rule
 from auditor.profile import Objective
-from auditor.theory import judging, reach
+from auditor.theory import judging, reach, shape
 from auditor.theory.alternatives import alternatives
 from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Geometry
@@ -22,6 +22,7 @@ from auditor.units import count, percent, quantity
 __all__ = ["RULES"]
 
 GAINS = 0.95  # of the expected time: a lever that brings less is not named
+WAITS = 0.5  # of a TTFT under load: a prompt that alone takes less has mostly waited
 MOST = 3  # other accelerators that are named
 RESTS_ON = {"ttft": ("bandwidth", "flops"), "tps": ("bandwidth",), "e2e": ("bandwidth", "flops")}
 _Theory = tuple[Geometry, Settings, Device]
@@ -167,9 +168,18 @@ def _missed(evidence: Evidence, o: Objective, expected: Reach, judged: judging.J
         fix = ()
     else:
         why += f"here it is {_shown(o, seen)}, {seen / expected.seconds:.1f} times the expected time."
-        fix = ("look for lost time first: queue and cache (K302 to K305), kernels and pauses (H203 to H207)",)
+        fix = (_lost(evidence, o, seen),)
     fix += tuple(_gains(evidence, o, expected)) + evidence.levers(*BY_BOUND.get(expected.bound, ()))
     return _PART.finding("H210", "warn", why, remedies=fix, **rest)
+
+
+def _lost(evidence: Evidence, o: Objective, seen: float) -> str:
+    """Where to look for the time: a prompt that is fast alone has waited for others."""
+    prompt = max((shape.at(c.prompt_tokens.curve, o.share) for c in evidence.profile.traffic.classes), default=0)
+    alone = evidence.idle_ttft(prompt) if o.metric == "ttft" else None
+    if alone is not None and alone < WAITS * seen:
+        return f"a {prompt}-token prompt alone takes {quantity(alone, 's')} here: the rest is waiting (K302 to K305)"
+    return "look for lost time first: queue and cache (K302 to K305), kernels and pauses (H203 to H207)"
 
 
 # -------------------------------------------------------------------------------------------------------------- levers

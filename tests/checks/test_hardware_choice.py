@@ -21,6 +21,7 @@ from auditor.testing import (
     with_slo,
 )
 from auditor.theory.ranking import Ranked
+from checks import hardware_choice
 from checks.bottleneck import CHECK
 
 
@@ -108,6 +109,14 @@ def test_what_is_within_reach_and_missed_names_flags() -> None:
     assert any(text.startswith("--kv-cache-dtype fp8:") for text in finding.remedies)
 
 
+def test_a_first_token_that_waited_says_so() -> None:
+    """Alone a prompt of 3,000 tokens takes 20 + 75 = 95 ms here, under load 5 s."""
+    evidence = replace(asked(Slo(ttft={"p95": 1.0})), measurements=make_evidence().measurements)
+    finding = only("H210", measured(evidence, tpot=0.020, ttft=5.0))
+    assert finding.status == "warn"
+    assert finding.remedies[0] == "a 3000-token prompt alone takes 95 ms here: the rest is waiting (K302 to K305)"
+
+
 def test_what_is_missed_at_the_usual_speed_takes_a_lever() -> None:
     evidence = asked(Slo(tps={"p05": 10.0}))
     usual = only("H210", evidence).numbers[0]
@@ -159,6 +168,18 @@ def test_the_phase_that_takes_the_device_s_time_names_the_resource() -> None:
     assert prompts.numbers[0].provenance == "computed"
     replies = only("H211", asked(Slo(), prompt=100, output=1000))
     assert "goes to replies, which need memory bandwidth" in replies.why
+
+
+@pytest.mark.parametrize(
+    ("read", "step", "needs"),
+    [
+        ("compute", "weights", "compute (FLOP/s) and memory bandwidth"),
+        ("mixed", "kv", "compute (FLOP/s) and memory bandwidth"),
+        ("overhead", "overhead", "fewer or faster kernels and links"),
+    ],
+)
+def test_each_resource_is_named_once(read: str, step: str, needs: str) -> None:
+    assert hardware_choice._dominates(0.5, read, step).endswith(f"they need {needs}.")
 
 
 def test_the_ranking_is_shown_in_time() -> None:
