@@ -8,12 +8,14 @@ from memory_logs import LOGS, Log, device_of, model, settings_of
 from model_shapes import shape
 
 from auditor.catalog import models
+from auditor.theory.kv.geometry import Recurrent
 from auditor.theory.kv.releases import releases
 from auditor.theory.memory import memory
 from auditor.theory.overhead import activations
 from auditor.theory.settings import Settings
 
 GIB = float(1 << 30)
+STATE = Recurrent(kind="mamba2", count=1, heads=8, head_dim=64, state_size=16, groups=1, conv_kernel=4)
 H100 = next(log for log in LOGS if log.device == "h100-sxm")
 
 
@@ -172,6 +174,35 @@ def test_the_context_is_counted_by_the_first_releases_of_v1():
     )
     assert old - new == pytest.approx(0.4 * GIB)
     assert turing == new  # V0 went on running there
+
+
+@pytest.mark.parametrize(
+    ("facts", "until"),
+    [
+        ({"quantization": "q8_0", "weight_bits": 8.5}, "0.8.5"),
+        ({"speculative_tokens": 3}, "0.8.5"),
+        ({"compute_dtype": "fp32"}, "0.9.0"),
+        ({"capability": (7, 5)}, "0.9.0"),
+        ({"kv_bytes": 1.0, "capability": (8, 9)}, "0.9.0"),
+        ({"geometry": model("llama-3.1-8b", recurrent=(STATE,))}, "0.9.0"),
+    ],
+    ids=["GGUF", "drafts", "32 bit", "Turing", "8-bit cache", "states"],
+)
+def test_what_v1_left_to_the_first_engine(facts, until):
+    """The first releases of V1 count the device context, 0.4 GiB, V0 does not (_is_v1_supported_oracle)."""
+    other = {version: found("llama-3.1-8b", version, **facts).other / GIB for version in ("0.8.5", "0.9.0", "0.9.1")}
+    assert other["0.8.5"] == pytest.approx(other["0.9.1"])
+    assert other["0.9.0"] - other["0.9.1"] == pytest.approx(0.0 if until == "0.9.0" else 0.4)
+
+
+def test_a_gguf_file_on_a_laptops_card():
+    """Llama-3.2-3B in Q8_0 by vLLM 0.8.2, 7.65 GiB: 3.26 of weights and 2.38 left, 1,395 blocks."""
+    card = replace(
+        H100, device="rtx-4070-laptop", total=7.65, version="0.8.2", utilization=0.9, weights=3.2637, settings={}
+    )
+    settings = replace(settings_of(card), quantization="q8_0", weight_bits=8.5, max_model_len=10_000)
+    answer = memory(model("llama-3.1-8b", hidden_size=3072, intermediate_size=8192), settings, device_of(card))
+    assert answer.pool / GIB == pytest.approx(2.38, abs=0.1)
 
 
 def test_what_is_not_known_is_said_and_widens_the_band():

@@ -20,6 +20,7 @@ Logs are those of github.com/ashishkamra/vllm-memory-estimator (test_data/valida
 """
 
 import math
+import re
 from dataclasses import replace
 
 from auditor.theory.device import Device
@@ -39,6 +40,7 @@ _ERAS = ("0.16.0", "0.19.1", "0.25.0")  # one release of each way of measuring, 
 _WHOLE_PROMPT = 32768  # V0 ran shorter contexts whole (create_engine_config in vllm/engine/arg_utils.py of 0.6 and 0.7)
 _IMAGE_TOKENS = 5120
 _EXPERT_ROWS = 16384  # up to 0.17 experts worked in chunks of so many tokens (VLLM_FUSED_MOE_CHUNK_SIZE)
+_GGUF = re.compile(r"i?q\d.*|gguf")  # quantisation words of GGUF files
 _LARGE = 70 * GIB  # devices of servers, by their memory
 
 
@@ -81,7 +83,7 @@ def _of(version: _Version, geometry: Geometry, settings: Settings, device: Devic
         budget=(settings.memory_fraction or USUAL_FRACTION) * usable,
         activations=peak,
         graphs=inside,
-        other=_libraries(version, settings, device, usable) + sum((band for band, _ in doubts), NOTHING),
+        other=_libraries(version, geometry, settings, device, usable) + sum((band for band, _ in doubts), NOTHING),
         beyond=outside,
         notes=told + tuple(note for _, note in doubts),
     )
@@ -147,10 +149,21 @@ def _step(version: _Version, geometry: Geometry, settings: Settings) -> tuple[in
     return tokens, min(tokens, sequences)
 
 
-def _first_engine(version: _Version, settings: Settings) -> bool:
-    """Whether the V0 engine runs: before 0.8, and on devices older than Ampere as long as it existed."""
-    old = settings.capability is not None and settings.capability < (8, 0)
-    return version < (0, 8, 0) or (old and version < (0, 11, 0))
+def _first_engine(version: _Version, geometry: Geometry, settings: Settings) -> bool:
+    """Whether the V0 engine runs: before 0.8, and up to 0.10.1 what V1 left to it (_is_v1_supported_oracle in
+    vllm/engine/arg_utils.py of 0.8.5 to 0.10.2): devices older than Ampere, models with states, a cache of 8 bits off
+    Hopper (and Blackwell from 0.10 on); up to 0.9.1 32-bit weights; up to 0.8.5 GGUF files, drafts and pipelines.
+    """
+    if version < (0, 8, 0) or version >= (0, 10, 2):
+        return version < (0, 8, 0)
+    capability = settings.capability or (8, 0)
+    eight = (9, 10) if version >= (0, 10, 0) else (9,)
+    if capability < (8, 0) or geometry.recurrent or (settings.kv_bytes < 2 and capability[0] not in eight):
+        return True
+    if version < (0, 9, 2) and settings.plain_dtype == "fp32":
+        return True
+    drafts = settings.speculative_tokens > 0 or settings.pipeline_parallel > 1
+    return version < (0, 9, 0) and (drafts or _GGUF.fullmatch((settings.quantization or "").lower()) is not None)
 
 
 def _logit_bytes(version: _Version, geometry: Geometry, settings: Settings, device: Device) -> Band:
@@ -208,7 +221,7 @@ def _keeps_workspaces(version: _Version, geometry: Geometry, settings: Settings,
 # ---------------------------------------------------------------------------------- what PyTorch does not account for
 
 
-def _libraries(version: _Version, settings: Settings, device: Device, usable: float) -> Band:
+def _libraries(version: _Version, geometry: Geometry, settings: Settings, device: Device, usable: float) -> Band:
     """Memory that is not PyTorch's: communicators, libraries' workspaces, what graphs on trial leave behind.
 
     Read off start-up logs (non_torch_memory, and available memory less the peak): NVIDIA alone 0.05 to 0.28 GiB; two,
@@ -226,7 +239,7 @@ def _libraries(version: _Version, settings: Settings, device: Device, usable: fl
         band += gib(0.15 * steps, 0.22 * steps, 0.35 * steps) if linked else gib(0.0, 0.05 * steps, 0.15 * steps)
     if version < (0, 6, 5):
         band += gib(0.1, 0.25, 0.5)  # the device context
-    elif (0, 8, 0) <= version <= (0, 9, 0) and not _first_engine(version, settings):
+    elif (0, 8, 0) <= version <= (0, 9, 0) and not _first_engine(version, geometry, settings):
         band += gib(0.0, 0.4, 0.7)  # the device context, counted by V1 until it took a snapshot before start
     if not settings.enforce_eager:
         band += _left_by_trial(version, devices, linked)
