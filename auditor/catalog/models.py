@@ -35,6 +35,15 @@ _QUANTISED: tuple[tuple[str, str | None], ...] = (
     (r"(unsloth-)?bnb-4bit|nf4", "bnb-4bit"),
     (r"bf16|fp16", None),
 )
+# Names of models that keep no cache of keys and values token by token, and what they are.
+_OTHERS = (
+    (r"whisper|wav2vec|parakeet|canary|seamless", "a speech model, whose decoder attends to an encoder"),
+    (r"rerank|colbert", "a reranker"),
+    (r"embed|(^|-)(bge|gte|e5)-|minilm|mpnet", "an embedding model"),
+    (r"(^|-)(\w*bert|\w*bert\w|electra|xlm-r\w*)(-|$)", "an encoder"),
+    (r"(^|-)(flan-|m|by)?t5(gemma)?(-|$)|(^|-)m?bart(-|$)|nllb|m2m100|pegasus", "an encoder with a decoder"),
+    (r"stable-diffusion|sdxl|(^|-)flux|(^|-)wan-?2", "a diffusion model"),
+)
 _DATE = re.compile(r"-\d{4}$")  # of a release; forgiven where it is left out, never where it is another
 _PATTERNS = tuple((re.compile(rf"(.+?)-(?:{pattern})"), word) for pattern, word in _QUANTISED)
 _ANYWHERE = tuple((re.compile(rf"(?<![a-z0-9])(?:{pattern})(?![a-z0-9])"), word) for pattern, word in _QUANTISED)
@@ -150,6 +159,9 @@ def _plain(name: str) -> str:
 
 
 def _unknown(name: str, known: list[str]) -> str:
+    other = next((what for pattern, what in _OTHERS if re.search(pattern, _plain(name).rpartition("/")[2])), None)
+    if other is not None:
+        return f"unknown model {name!r}: {other}, and this arithmetic is of models that write text token by token"
     by_form = {form: repository for repository in known for form in _forms(repository)}
     near = difflib.get_close_matches(_plain(name).rpartition("/")[2], by_form, n=6, cutoff=0.6)
     found = list(dict.fromkeys(by_form[form] for form in near))[:3]

@@ -21,6 +21,7 @@ from auditor.errors import UsageError
 from auditor.instruments.keys import checked
 from auditor.instruments.layers import from_layers
 from auditor.instruments.naming import as_named, unsure
+from auditor.instruments.refusals import refuse
 from auditor.loading import Here, read_model
 from auditor.loading.problems import one_line
 from auditor.profile import Deployment, Endpoint, Profile
@@ -95,6 +96,7 @@ def inputs(
     settings, sources = resolve(profile, launch, None, geometry, device, draft=known)
     own = _own(values, engine) | _computing(values, device)
     settings = replace(settings, engine=engine, engine_version=version or settings.engine_version, **own)
+    refuse(values, geometry, settings, sources)
     told = {**sources, **dict.fromkeys(own, "declared"), "geometry": geometry.source}
     told |= {"device": _device_source(values, device), "weights": _weights_source(values, geometry)}
     return Inputs(
@@ -268,6 +270,8 @@ def _device(values: Mapping[str, Any], here: Here | None) -> tuple[Device | None
         return (found if memory is None else replace(found, usable_bytes=int(memory * _GIB))), ""
     named = re.search(r"(\d{1,3}) ?g(?:i?b)?\b", written.casefold())  # "80G-class", "RTX2080Ti-22G"
     if memory is None and named is None:
+        if _unknown(written, 0.0).kind == "cpu":
+            return None, f"accelerator: {one_line(written)} has the memory of its host: give gpu_memory_gib"
         return None, f"{found}; or give gpu_memory_gib"
     note = f"accelerator {one_line(written)} is not known: only its memory is used"
     if memory is None and named is not None:

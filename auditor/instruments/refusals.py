@@ -1,0 +1,62 @@
+"""What no engine starts with, told in one line before anything is computed."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from auditor.errors import UsageError
+from auditor.loading.problems import one_line
+from auditor.theory.kv.cells import attention_parallel
+from auditor.theory.kv.geometry import Geometry
+from auditor.theory.settings import Settings
+
+__all__ = ["refuse"]
+
+_CACHE_WORDS = "auto, fp16, bf16, fp8 (fp8_e4m3, fp8_e5m2), int8, int4, nvfp4 and llama.cpp's q8_0 to q4_0"
+_STEP = 16  # tokens of a block that vLLM's kernels read at once
+_SMALL = (1, 8)  # ... and smaller blocks that some take
+_MOST_LISTED = 1024
+
+
+def refuse(values: Mapping[str, Any], geometry: Geometry, settings: Settings, sources: Mapping[str, str]) -> None:
+    """Raise UsageError for a cache format that is not known, blocks that no kernel reads, and attention heads that the
+    devices cannot share. A pool that is told proves a start, so that heads are then left alone.
+    """
+    if sources.get("kv_bytes", "").startswith("assumed") and "kv_bytes_per_element" not in values:
+        word = one_line(settings.kv_cache_dtype)
+        raise UsageError(f"kv_cache_dtype: {word} is not known; {_CACHE_WORDS} are, or give kv_bytes_per_element")
+    _blocks(values, settings)
+    if not {"kv_pool_gib", "kv_pool_tokens"} & values.keys():
+        _heads(geometry, settings)
+
+
+def _blocks(values: Mapping[str, Any], settings: Settings) -> None:
+    """get_supported_kernel_block_sizes in vllm/v1/attention/backends; tokens_per_block of tensorrt_llm/llmapi."""
+    size = values.get("block_size")
+    if size is None:
+        return
+    if settings.engine == "vllm" and size % _STEP and size not in _SMALL:
+        raise UsageError(f"block_size: {size}, but vLLM's kernels take multiples of {_STEP}")
+    if settings.engine == "trtllm" and size & (size - 1):
+        raise UsageError(f"block_size: {size}, but TensorRT-LLM takes powers of two")
+
+
+def _heads(geometry: Geometry, settings: Settings) -> None:
+    """verify_with_parallel_config in vllm/config/model.py; heads of keys and values are divided or copied whole."""
+    heads, devices = geometry.attention_heads, attention_parallel(settings)
+    if settings.engine not in ("vllm", "sglang") or not geometry.layers or not heads or _divides(devices, geometry):
+        return
+    title = {"vllm": "vLLM", "sglang": "SGLang"}[settings.engine]
+    possible = ", ".join(str(size) for size in range(1, min(heads, _MOST_LISTED) + 1) if _divides(size, geometry))
+    kept = sorted({group.kv_heads for group in geometry.layers if group.latent_dim is None})
+    of_keys = f" and {' and '.join(map(str, kept))} of keys and values" if kept else ""
+    raise UsageError(
+        f"tensor_parallel: {title} does not start with {devices} devices for {heads} attention heads{of_keys}; "
+        f"{possible} can share them"
+    )
+
+
+def _divides(devices: int, geometry: Geometry) -> bool:
+    kept = (group.kv_heads for group in geometry.layers if group.latent_dim is None)
+    return geometry.attention_heads % devices == 0 and all(
+        heads % devices == 0 or devices % heads == 0 for heads in kept
+    )
