@@ -41,7 +41,12 @@ def on_vllm(version: str, length: int | None, **changes: Any) -> Settings:
     return Settings(**{**facts, **changes})
 
 
-TP4, TP8 = ({"tensor_parallel": n, "devices": n} for n in (4, 8))
+QWEN3_235B = model(attention(94, 4, 128))
+QWEN25_14B = model(attention(48, 8, 128))
+QWEN3_14B = model(attention(40, 8, 128))
+TP2, TP4, TP8 = ({"tensor_parallel": n, "devices": n} for n in (2, 4, 8))
+ALIGNED: dict[str, Any] = {"kv_bytes": 1.0, "mamba_cache_mode": "align"}
+MTP = {**TP2, **ALIGNED, "speculative_tokens": 3, "draft_layers": 1}
 PUBLISHED: list[tuple[str, Geometry, str, dict[str, Any], float, int, int, float]] = [
     # name, model, version, settings, GiB, max_model_len, tokens as logged, concurrency as logged
     ("llama-70b-fp8-kv", LLAMA_70B, "0.18.0", {**TP4, "kv_bytes": 1.0}, 142.94, 8192, 3_747_120, 457.41),
@@ -60,6 +65,14 @@ PUBLISHED: list[tuple[str, Geometry, str, dict[str, Any], float, int, int, float
     ("qwen3-coder-next", QWEN3_CODER_NEXT, "0.18.0", {}, 49.29, 10_000, 538_016, 179.91),
     ("qwen3.5-35b", QWEN35_35B, "0.18.0", {}, 89.92, 8192, 1_178_496, 405.82),
     ("qwen3.5-397b", QWEN35_397B, "0.18.0", TP4, 26.76, 10_000, 466_752, 136.23),
+    # github.com/noonghunna/club-3090, issues 652, 612 and 642: prefixes kept, three drafts on a pair (11.05 as rounded)
+    ("qwen3.6-35b-5090", QWEN35_35B, "0.24.0", ALIGNED, 6.01, 131_072, 569_878, 4.35),
+    ("qwen3.6-35b-5090-again", QWEN35_35B, "0.24.0", ALIGNED, 5.98, 131_072, 567_978, 4.33),
+    ("qwen3.6-27b-pair", QWEN35_27B, "0.24.0", MTP, 11.054, 262_144, 623_873, 2.38),
+    # github.com/mitchross/talos-argocd-proxmox pull request 1995
+    ("qwen3.8-27b-pair", QWEN35_27B, "0.26.0", {**TP2, **ALIGNED}, 4.99, 131_072, 302_921, 2.31),
+    # blog.kubesimplify.com/running-a-big-llm-across-multiple-gpus-with-vllm
+    ("qwen3-235b", QWEN3_235B, "0.27.1", TP4, 27.85, 32_768, 621_392, 18.96),
 ]
 
 
@@ -73,6 +86,25 @@ def test_published_logs(geometry, version, changes, gib, length, tokens, concurr
     pool = kv_pool(geometry, settings, gib * GIB)
     assert pool.tokens == pytest.approx(tokens, rel=7e-4)
     assert capacity(geometry, settings, pool, length) == pytest.approx(concurrency, rel=7e-4, abs=0.005)
+
+
+def test_logs_that_tell_concurrency_alone():
+    """github.com/noonghunna/club-3090 issue 1026: 3.34 x 262,144 of 15.52 GiB; LMCache/LMCache issue 1739: 1.30 x
+    32,768 of 6.51.
+    """
+    for geometry, version, changes, gib, length, concurrency in (
+        (QWEN35_27B, "0.27.0", MTP, 15.52, 262_144, 3.34),
+        (QWEN3_14B, "0.10.2", {}, 6.51, 32_768, 1.30),
+    ):
+        settings = on_vllm(version, length, **changes)
+        pool = kv_pool(geometry, settings, gib * GIB)
+        assert capacity(geometry, settings, pool, length) == pytest.approx(concurrency, abs=0.006)
+
+
+def test_a_log_that_tells_blocks_alone():
+    """github.com/vllm-project/vllm issue 13061: 81,536 tokens of 7.46 GiB, Qwen2.5-14B on two cards."""
+    pool = kv_pool(QWEN25_14B, on_vllm("0.7.2", 131_072, **TP2), 7.46 * GIB)
+    assert pool.tokens == pytest.approx(81_536, rel=1e-3)
 
 
 def test_exaone_in_groups():
