@@ -13,6 +13,7 @@ _GIB = 1 << 30
 ISSUE = "https://github.com/vllm-project/vllm/issues/10517"
 PLANNER = "https://github.com/llm-d-incubation/llm-d-planner docs/empirical-vllm-memory-results.md"
 RUNS = "https://github.com/ashishkamra/vllm-memory-estimator test_data/validation_db.json"
+NOTES = "https://myoceane.fr/index.php/ai-vllm-a100-gemma-4/"
 SERVER: dict[str, Any] = {"max_num_seqs": 1024, "max_num_batched_tokens": 8192}
 
 
@@ -66,6 +67,10 @@ LOGS = (
     Log(RUNS, "deepseek-r1", "h200-sxm", 139.81, "0.19.0", 0.92, 8, 79.74, 42.79),
     Log(RUNS, "gemma-4-31b", "h200-sxm", 139.81, "0.19.1", 0.92, 1, 58.90, 65.56),
     Log(RUNS, "llama-3.3-70b", "mi300x", 191.98, "0.18.0", 0.92, 1, 68.37, 104.99),
+    Log(
+        *(NOTES, "gpt-oss-20b", "a100-sxm-80", 79.15, "0.19.0", 0.65, 1, 13.72, 36.56),
+        {"max_num_seqs": 256, "max_num_batched_tokens": 2048},
+    ),
     # graphs subtracted
     Log(RUNS, "llama-3.3-70b", "h200-sxm", 139.81, "0.20.0", 0.92, 4, 32.89, 90.66),
     Log(RUNS, "qwen3-vl-30b", "h200-sxm", 139.81, "0.20.0", 0.92, 1, 58.23, 66.76),

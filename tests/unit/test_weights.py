@@ -90,6 +90,12 @@ def test_vision_towers_and_their_positions_are_loaded():
     assert found - per_device_bytes(qwen3_vl(), replace(served, max_num_batched_tokens=None)) == 2 * 3 * 2048 * 6144
 
 
+def test_an_8_bit_hybrid_on_a_pair():
+    """14.28 GiB a device of Qwen3.8-27B-FP8 (github.com/vllm-project/recipes pull request 810)."""
+    pair = settings(engine_version="0.26.0", **on(2), **FP8)
+    assert per_device_bytes(models.find("Qwen/Qwen3.6-27B"), pair) / GIB == pytest.approx(14.28, abs=0.15)
+
+
 def test_what_sparse_attention_chose_is_kept_for_every_token_of_a_step():
     """Four bytes for each of 2,048 keys (topk_indices_buffer in vllm/model_executor/models/deepseek_v2.py)."""
     sparse = replace(qwen3_vl(), indexer=Indexer(count=61, token_bytes=132, topk=2048))
