@@ -16,7 +16,7 @@ from auditor.theory.statistics import needed
 
 __all__ = ["Demand", "Pace", "concurrency", "demands", "make_plan", "stop_rule", "without_loads"]
 
-PREFILL_LENGTHS = (32, 256, 1024, 4096, 16384, 65536)
+PREFILL_LENGTHS = (32, 256, 1024, 2048, 4096, 16384, 65536)
 PREFILL_REPEATS = 5
 SATURATING = 4096  # prompt tokens up to which the ladder goes even where no prompt of the traffic is that long
 SPARE = 0.04  # of the budget's time, which such a length may take

@@ -32,7 +32,9 @@ __all__ = ["Bound", "Classification", "Efficiency", "PhaseBound", "classify"]
 Bound = Literal["compute", "weights", "kv", "overhead", "mixed"]
 
 _PRECISE = 0.07  # half the width of a share's interval, up to which it is identified
-_LENGTHS = 3  # of prompts bound by compute, which the products' share needs
+_CHANCE = 1.68  # times a 95 % interval is a 99.9 % one: what rests on chance alone must be this precise
+_TILE = 64  # rows of a tile: below, a step of more streams takes no longer though it multiplies
+_LENGTHS = 3  # of prompts bound by compute, which their share of the peak needs
 _USUAL = (0.7, 1.0, 1.3)  # times the usual share of the peak that products reach, where no ladder tells
 _LEAST, _MOST = 0.6, 0.95  # times the usual share, and the share itself, within which a ladder is believed
 _EXCHANGES = Interval(0.1, 0.7, 1.4)  # times what links are known to take, where no ladder tells
@@ -77,16 +79,17 @@ class PhaseBound:
 class Classification:
     """What the ladders tell of a deployment at its target; None where they do not.
 
-    Shares of the bandwidth that reading `weights` and the `cache` reaches, of the compute peak that `products` and
-    `attention` of prompts do. `fused` says whether attention costs what fused kernels need. `slope` is that of a step,
-    d log T / d log B, below the ladder's largest batch. `notes` say what the ladders leave out, or do not tell.
+    Shares of the bandwidth that reading `weights` and the `cache` reaches, of the compute peak that all `flops` of the
+    ladder's longest prompt do, and those of `attention`. `fused` says whether attention costs what fused kernels need.
+    `slope` is that of a step, d log T / d log B, below the ladder's largest batch. `notes` say what the ladders leave
+    out, or do not tell.
     """
 
     prefill: PhaseBound | None = None
     decode: PhaseBound | None = None
     weights: Efficiency | None = None
     cache: Efficiency | None = None
-    products: Efficiency | None = None
+    flops: Efficiency | None = None
     attention: Efficiency | None = None
     fused: bool | None = None
     slope: Interval | None = None
@@ -104,7 +107,7 @@ def classify(geometry: Geometry, settings: Settings, device: Device, ladders: La
         found = replace(
             found,
             prefill=_prefill(geometry, settings, device, ladders, prompts),
-            products=_products(prompts),
+            flops=_flops(prompts),
             attention=_efficiency(prompts.attention, None) if prompts.attention else None,
             fused=_fused(prompts.attention),
         )
@@ -199,9 +202,9 @@ def _decode(
         conflict = f"steps scatter by {percent(costs.spread)} around any law"
     elif ladders.batch > _SHORT * largest:
         conflict = f"the ladder ends at {plain(largest, 3)} streams, below the target"
-    elif cache is not None and 0 < cache.high * READ < 1 and not known.multiplied:
+    elif cache is not None and 0 < cache.high * READ < 1 and not (known.multiplied or known.launched):
         conflict = "the cache would be read faster than the device can: context or cache are not as declared"
-    elif bound in {"kv", "compute"} and flat:
+    elif flat and (bound == "kv" or (bound == "compute" and known.rows(known.batch) > _TILE * known.ranks)):
         conflict = "a step of more streams takes hardly longer"
     elif bound in {"weights", "overhead"} and steep and known.routed is None:
         conflict = "a step takes longer almost in proportion to its streams"
@@ -241,18 +244,18 @@ def _slope(points: Sequence[tuple[float, float, float]]) -> Interval | None:
 # -------------------------------------------------------------------------------------------------------- efficiencies
 
 
-def _efficiency(share: Interval, lacking: str | None) -> Efficiency:
+def _efficiency(share: Interval, lacking: str | None, precise: float = _PRECISE) -> Efficiency:
     width = math.sqrt(share.high / share.low) - 1 if share.low > 0 else math.inf
-    if lacking is None and width > _PRECISE:
+    if lacking is None and width > precise:
         lacking = f"the ladder tells it within {percent(width)} only" if math.isfinite(width) else "it hardly shows"
     return Efficiency(share, lacking)
 
 
-def _products(costs: PromptCosts) -> Efficiency | None:
-    if costs.products is None:
+def _flops(costs: PromptCosts) -> Efficiency | None:
+    if costs.flops is None:
         return None
     few = costs.lengths < _LENGTHS
-    return _efficiency(costs.products, "too few prompts are long enough to fill the device" if few else None)
+    return _efficiency(costs.flops, "too few prompts are long enough to fill the device" if few else None)
 
 
 def _fused(attention: Interval | None) -> bool | None:
@@ -276,7 +279,7 @@ def _cache(known: Facts, costs: StepCosts) -> Efficiency | None:
     lacking = (
         "launches may hide it" if known.launched else "attention is bound by compute" if known.multiplied else None
     )
-    return _efficiency(Interval(low, likely, high), lacking)
+    return _efficiency(Interval(low, likely, high), lacking, _PRECISE / _CHANCE)
 
 
 def _ordered(cost: Interval) -> tuple[float, float, float]:

@@ -33,9 +33,11 @@ STREAMED = (0.87, 0.96, 1.07)
 
 _EACH = (1e-6, 5e-6, 12e-6)  # seconds that engines take for each further sequence: low, likely, high
 _FILLING = tuple(float(tokens) for tokens in range(0, 80, 8))  # tokens by which few seem more to products
-_FILLED, _FILLED_APART = 40.0, 25.0  # how many are likely, and their spread: tiles are 64 rows high
+_FILLED, _FILLED_APART = 45.0, 20.0  # how many are likely, and their spread: tiles are 64 rows high
 _REST, _REST_APART = 0.8, 2.2  # times what layers usually take beside their bytes: likely, and its spread as a factor
 _LAUNCHES = 16  # lengths of launches that are tried
+_LAUNCH = 0.5  # of what layers usually take where kernels are launched one by one: their launches
+_CAPTURED_LAYER = 60e-6  # seconds that a layer takes at most beside its bytes where they are not
 _CACHES = (0.7, 0.85, 1.0, 1.2, 1.45)  # costs of the cache that are tried where launches may hide it
 _CACHE_APART = 0.22
 _ROUGH = 0.02  # of a step, by which tiles and captured sizes make it miss the law
@@ -51,8 +53,9 @@ class Facts:
     """What arithmetic knows of a deployment, its ladder and its target.
 
     Seconds at full bandwidth and peak: of `dense` weights, of all `experts`, of a token's products (`one`), of what
-    links add for each sequence (`crossing`). `steps` are the ladder's with what the cache usually costs them, `cache`
-    is that of the target, and `multiplied` says that this is attention's FLOPs rather than its bytes.
+    links add for each sequence (`crossing`). `rest` and `launch` are what a step usually takes beside its kernels, and
+    to launch them one by one. `steps` are the ladder's with what the cache usually costs them, `cache` is that of the
+    target, and `multiplied` says that this is attention's FLOPs rather than its bytes.
     """
 
     settings: Settings
@@ -63,6 +66,7 @@ class Facts:
     one: float
     crossing: float
     rest: float
+    launch: float
     steps: tuple[tuple[Step, float], ...]
     batch: float
     cache: float
@@ -102,7 +106,11 @@ class Facts:
 
     def odd(self, rest: float) -> float:
         """How unlikely it is (chi squared) that this is what a step takes beside its kernels."""
-        return (math.log(max(0.05, rest / self.rest)) / math.log(_REST_APART)) ** 2
+        return _odd(rest / self.rest)
+
+
+def _odd(ratio: float) -> float:
+    return (math.log(max(0.05, ratio)) / math.log(_REST_APART)) ** 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +149,8 @@ def facts(geometry: Geometry, settings: Settings, device: Device, ladders: Ladde
         experts=experts / device.bandwidth,
         one=decode_linear_flops(geometry, 1) / (linear_devices(settings) * products_rate(device, settings)),
         crossing=2 * geometry.layer_count * (crossing(batch) - crossing(1)) / max(1.0, batch - 1),
-        rest=law.per_layer * geometry.layer_count * _REST,
+        rest=min(law.per_layer, _CAPTURED_LAYER) * geometry.layer_count * _REST,
+        launch=law.per_layer * geometry.layer_count * _LAUNCH,
         steps=tuple((step, cache(step.batch, step.context)) for step in ladders.steps),
         batch=batch,
         cache=cache(batch, ladders.context),
@@ -254,7 +263,9 @@ def _misses(known: Facts, choice: _Choice) -> tuple[float, float]:
     rest = max(0.0, total / weight)
     misses = math.fsum((value - rest) ** 2 * trust for value, trust in left)
     misses += ((choice.filling - _FILLED) / _FILLED_APART) ** 2 + known.odd(rest)
-    return misses + (((choice.cache - 1) / _CACHE_APART) ** 2 if choice.launches else 0.0), rest
+    if known.launched:
+        misses += ((choice.cache - 1) / _CACHE_APART) ** 2 + _odd(choice.launches / known.launch)
+    return misses, rest
 
 
 # ------------------------------------------------------------------------------------------------------- at the target

@@ -15,9 +15,9 @@ _DEPENDENT = 1e-10
 Rows = Sequence[Sequence[float]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Solution:
-    """Coefficients with their standard errors; a coefficient that is held at 0 has the error infinity.
+    """Coefficients with their standard errors and covariances; one that is held at 0 has the error infinity.
 
     `inflation` is how much larger the columns' likeness makes the error of each coefficient (the root of its variance
     inflation factor: Belsley, Kuh and Welsch, Regression Diagnostics, 1980; above 5 two columns can hardly be told
@@ -27,6 +27,7 @@ class Solution:
 
     coefficients: tuple[float, ...]
     errors: tuple[float, ...]
+    covariance: tuple[tuple[float, ...], ...]
     inflation: tuple[float, ...]
     scatter: float
     freedom: int
@@ -34,6 +35,19 @@ class Solution:
     def value(self, row: Sequence[float]) -> float:
         """What the law gives for a row."""
         return math.fsum(a * x for a, x in zip(row, self.coefficients, strict=True))
+
+    def error(self, row: Sequence[float]) -> float:
+        """The standard error of that; coefficients that are held at 0 count as 0."""
+        return math.sqrt(
+            max(
+                0.0,
+                math.fsum(
+                    a * b * x
+                    for a, line in zip(row, self.covariance, strict=True)
+                    for b, x in zip(row, line, strict=True)
+                ),
+            )
+        )
 
 
 def solve(rows: Rows, values: Sequence[float], errors: Sequence[float]) -> Solution | None:
@@ -80,24 +94,31 @@ def _trust(rows: Rows, values: Sequence[float], errors: Sequence[float], law: Se
 
 
 def _best(rows: Rows, values: Sequence[float]) -> tuple[float, ...] | None:
-    """The best of all subsets of columns whose coefficients are positive."""
+    """The best of all subsets of columns whose coefficients are positive: all of them where that is one."""
     columns, best, least = len(rows[0]), None, math.inf
-    for size in range(1, columns + 1):
+    for size in range(columns, 0, -1):
         for chosen in combinations(range(columns), size):
-            inverse = _inverse([[row[i] for i in chosen] for row in rows])
-            if inverse is None:
+            law = _law(rows, values, chosen)
+            if law is None or min(law) < 0:
                 continue
-            ends = [math.fsum(row[i] * value for row, value in zip(rows, values, strict=True)) for i in chosen]
-            solved = [math.fsum(a * b for a, b in zip(line, ends, strict=True)) for line in inverse]
-            if min(solved) < 0:
-                continue
-            law = [0.0] * columns
-            for i, value in zip(chosen, solved, strict=True):
-                law[i] = value
+            if size == columns:
+                return law
             error = math.fsum(off * off for off in _off(rows, values, [1.0] * len(rows), law))
             if error < least * (1 - 1e-9):
-                best, least = tuple(law), error
+                best, least = law, error
     return best
+
+
+def _law(rows: Rows, values: Sequence[float], chosen: tuple[int, ...]) -> tuple[float, ...] | None:
+    """Least squares on some columns, 0 for the others; None where they depend on each other."""
+    inverse = _inverse([[row[i] for i in chosen] for row in rows])
+    if inverse is None:
+        return None
+    ends = [math.fsum(row[i] * value for row, value in zip(rows, values, strict=True)) for i in chosen]
+    law = [0.0] * len(rows[0])
+    for i, line in zip(chosen, inverse, strict=True):
+        law[i] = math.fsum(a * b for a, b in zip(line, ends, strict=True))
+    return tuple(law)
 
 
 def _inverse(rows: Rows) -> list[list[float]] | None:
@@ -126,18 +147,24 @@ def _inverse(rows: Rows) -> list[list[float]] | None:
 def _solution(
     rows: Rows, values: Sequence[float], errors: Sequence[float], trust: Sequence[float], law: tuple[float, ...]
 ) -> Solution:
+    size = len(law)
     used = [i for i, value in enumerate(law) if value > 0]
     scaled = _scaled(rows, errors, trust)
     inverse = _inverse([[row[i] for i in used] for row in scaled]) if used else None
     freedom = len(rows) - len(used)
     offs = _off(rows, values, errors, law)
     squares = math.fsum((off * w) ** 2 for off, w in zip(offs, trust, strict=True))
-    excess = max(1.0, math.sqrt(squares / freedom)) if freedom else 1.0
-    found, inflation = [math.inf] * len(law), [1.0] * len(law)
-    for place, i in enumerate(used):
-        if inverse is not None:
-            found[i] = math.sqrt(inverse[place][place]) * excess
-            alone = math.fsum(row[i] ** 2 for row in scaled)
-            inflation[i] = math.sqrt(inverse[place][place] * alone)
-    scatter = math.sqrt(math.fsum(off * off for off in offs) / len(offs))
-    return Solution(law, tuple(found), tuple(inflation), scatter, freedom)
+    excess = max(1.0, squares / freedom) if freedom else 1.0
+    covariance = [[0.0] * size for _ in law]
+    for i, line in zip(used, inverse or (), strict=False):
+        for j, value in zip(used, line, strict=True):
+            covariance[i][j] = value * excess
+    alone = [math.fsum(row[i] ** 2 for row in scaled) / excess for i in range(size)]
+    return Solution(
+        coefficients=law,
+        errors=tuple(math.sqrt(covariance[i][i]) if i in used else math.inf for i in range(size)),
+        covariance=tuple(map(tuple, covariance)),
+        inflation=tuple(math.sqrt(covariance[i][i] * alone[i]) if i in used else 1.0 for i in range(size)),
+        scatter=math.sqrt(math.fsum(off * off for off in offs) / len(offs)),
+        freedom=freedom,
+    )

@@ -27,7 +27,7 @@ __all__ = ["PromptCosts", "Work", "prompt_costs", "prompt_work"]
 _NORMAL = 1.96  # standard errors of a 95 % interval
 _LEAST_ERROR = 0.01  # of a TTFT: clocks, and timers of engines
 _ONCE = 0.05  # scatter of a TTFT that is measured once
-_KERNELS = 0.03  # by which products of different lengths differ in speed (microsoft/vidur, data/profiling/compute)
+_KERNELS = 0.04  # by which products of different lengths differ in speed (microsoft/vidur, data/profiling/compute)
 _BOUND = 1.5  # times the tokens at which products take as long as reading the weights, from which they rule
 _FLAT = 1.3  # times the TTFT of the shortest prompt, from which a prompt's length is seen in it
 _SHOWS = 0.2  # of the longest prompt's time, and of its own size: what attention must take and its error may be
@@ -35,7 +35,7 @@ _CHUNK = 8192  # prompt tokens of a step where the engine's limit is not known
 
 # What is known beforehand, as (value, standard deviation): the points decide as far as they tell more.
 _PRODUCTS = 0.35  # of the inverse share that `priors` gives
-_ATTENTION = (3.1, 1.1)  # inverse share of the peak that fused attention reaches
+_ATTENTION = (3.5, 1.8)  # inverse share of the peak that fused attention reaches
 _TOKENISER = (0.35e-6, 0.2e-6)  # seconds a token of reading the prompt's text, before the device sees it
 _LINKS = (1.0, 0.6)  # times what `links` says that exchanging activations takes
 _FILLING = (60.0, 80.0)  # tokens that products of few tokens seem to have more, as tiles are not filled
@@ -44,8 +44,9 @@ _LAUNCH = (30e-6, 40e-6)  # seconds a layer that the shortest prompt waits for l
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptCosts:
-    """`medians` are (tokens, median seconds, standard error). `fixed` seconds a step, and shares of the peak: of the
-    products and of attention; None where the ladder does not tell. `attention` is None where it costs too little.
+    """`medians` are (tokens, median seconds, standard error). Shares of the peak that `products` reach, `attention`
+    does, and both together in the longest prompt (`flops`); None where the ladder does not tell, or attention costs too
+    little.
 
     `exchanges` multiplies what links are known to take; `usual` is the share that products usually reach. `lengths`
     counts those that the fit rests on, `spread` is the relative scatter of prompts of one length, `chunked` says that
@@ -53,9 +54,9 @@ class PromptCosts:
     """
 
     medians: tuple[tuple[float, float, float], ...]
-    fixed: Interval | None
     products: Interval | None
     attention: Interval | None
+    flops: Interval | None
     exchanges: Interval
     usual: float
     lengths: int
@@ -113,9 +114,9 @@ def prompt_costs(
     top = medians[-1][1]
     return PromptCosts(
         medians=medians,
-        fixed=_interval(fit, 0) if fit else None,
         products=_share(fit, 1) if fit else None,
-        exchanges=_interval(fit, 4) if fit else _before(_LINKS),
+        flops=_flops(fit, work[medians[-1][0]]) if fit and medians[-1][0] in used else None,
+        exchanges=_exchanges(fit),
         attention=_share(fit, 2) if fit and _shows(fit, work[medians[-1][0]], top) else None,
         usual=law.products,
         lengths=len(used),
@@ -203,9 +204,21 @@ def _share(fit: Solution, index: int) -> Interval | None:
     return Interval(1 / found.high, 1 / found.point, 1 / found.low if found.low > 0 else math.inf)
 
 
-def _before(known: tuple[float, float]) -> Interval:
-    """What is known beforehand, as a 95 % interval."""
-    value, spread = known
+def _flops(fit: Solution, longest: Work) -> Interval | None:
+    """The share of the peak that all FLOPs of the longest prompt reach: products and attention, whichever is slow."""
+    row = (0.0, longest.products, longest.attention, 0.0, 0.0)
+    point, reach = fit.value(row), _NORMAL * fit.error(row)
+    if point <= 0:
+        return None
+    least = longest.products + longest.attention
+    return Interval(least / (point + reach), least / point, least / (point - reach) if reach < point else math.inf)
+
+
+def _exchanges(fit: Solution | None) -> Interval:
+    """What links take, times what is known of them; by that alone where the points do not tell."""
+    if fit is not None and math.isfinite(fit.errors[4]):
+        return _interval(fit, 4)
+    value, spread = _LINKS if fit is None else (0.0, _LINKS[1])
     return Interval(max(0.0, value - _NORMAL * spread), value, value + _NORMAL * spread)
 
 

@@ -106,5 +106,7 @@ def step_costs(geometry: Geometry, settings: Settings, device: Device, steps: Se
 
 
 def _interval(fit: Solution) -> Interval:
-    point, reach = fit.coefficients[-1], _NORMAL * fit.errors[-1]
+    """The last coefficient's 95 % interval; one that is held at 0 may still be as large as what is known beforehand."""
+    point, error = fit.coefficients[-1], fit.errors[-1]
+    reach = _NORMAL * (error if math.isfinite(error) else _APART)
     return Interval(max(0.0, point - reach), point, point + reach)

@@ -22,6 +22,7 @@ def test_errors_follow_from_those_of_the_values():
     assert found is not None
     assert found.errors == pytest.approx((0.1 / math.sqrt(3), 0.1 / math.sqrt(2)))
     assert found.inflation == pytest.approx((1, 1))
+    assert found.error([1, 2]) == pytest.approx(0.1 * math.sqrt(1 / 3 + 4 / 2))
 
 
 def test_errors_grow_where_points_scatter_more_than_they_say():
