@@ -1,18 +1,20 @@
 """Fits of measured ladders: what a prompt token, a sequence and a cached token cost, seen from outside.
 
-Least squares with relative weights and non-negative coefficients: every part costs time, none gives it back.
+Least squares with relative weights and non-negative coefficients: every part costs time, none gives it back. They know
+nothing of the model; `classify` reads the same ladders against what arithmetic knows of it.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Literal
 
 from auditor.theory.device import Device
 from auditor.theory.efficiency import decode_band, prefill_band
 from auditor.theory.kv.geometry import Geometry
+from auditor.theory.leastsquares import Solution, solve
 from auditor.theory.settings import Settings
+from auditor.theory.statistics import median
 
 __all__ = ["NOISY", "DecodeFit", "PrefillFit", "band", "fit_decode", "fit_prefill"]
 
@@ -20,6 +22,9 @@ __all__ = ["NOISY", "DecodeFit", "PrefillFit", "band", "fit_decode", "fit_prefil
 # part that takes half of the time uncertain by about 0.2 x 2 / sqrt(15) = 0.1, well within the 1.3 that names a leader.
 NOISY = 0.2
 _KV_SHARE = 0.3
+_ALIKE = 10.0  # times that likeness of the columns inflates an error, from which they cannot be told apart
+_NORMAL = 1.4826  # standard deviations of a normal distribution in its median absolute deviation
+_LEAST_SPREAD = 0.005  # relative, of times that clocks tell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +32,8 @@ class PrefillFit:
     """TTFT = t0 + per_token N + per_token_squared N^2, in seconds; `residual` is the relative RMS error.
 
     `points` counts distinct prompt lengths. 1 / per_token is the prefill rate; the quadratic term is attention's.
+    `errors` are the standard errors of the three, infinity where a coefficient is 0 and the points do not say how large
+    it may be.
     """
 
     t0: float
@@ -34,6 +41,7 @@ class PrefillFit:
     per_token_squared: float
     residual: float
     points: int
+    errors: tuple[float, float, float] = (math.inf, math.inf, math.inf)
 
     @property
     def noisy(self) -> bool:
@@ -45,16 +53,23 @@ class PrefillFit:
 class DecodeFit:
     """Step = base + per_sequence B + per_cached_token B C, in seconds; `residual` is the relative RMS error.
 
-    base is weights and overhead, per_cached_token the KV cache's cost, per_sequence compute. `identifiable` says that
-    batch and context varied enough to tell them apart: at least two batches and two contexts, and a cache that costs at
-    least 0.3 of base at the largest point.
+    base is weights and overhead, per_cached_token the KV cache's cost, per_sequence compute; `errors` are their
+    standard errors. `lacking` says why batch and context cannot be told apart: fewer than two contexts of a batch,
+    columns that are too much alike, or a cache that costs less than 0.3 of base at the largest point; None where they
+    can.
     """
 
     base: float
     per_sequence: float
     per_cached_token: float
-    identifiable: bool
     residual: float
+    errors: tuple[float, float, float] = (math.inf, math.inf, math.inf)
+    lacking: str | None = None
+
+    @property
+    def identifiable(self) -> bool:
+        """Whether batch and context varied enough to tell their costs apart."""
+        return self.lacking is None
 
     @property
     def noisy(self) -> bool:
@@ -72,8 +87,11 @@ def fit_prefill(points: Sequence[tuple[float, float]]) -> PrefillFit | None:
     if lengths < 2:
         return None
     rows = [[1.0, tokens, tokens * tokens if lengths >= 4 else 0.0] for tokens, _ in points]
-    (t0, linear, quadratic), residual = _non_negative(rows, [seconds for _, seconds in points])
-    return PrefillFit(t0=t0, per_token=linear, per_token_squared=quadratic, residual=residual, points=lengths)
+    found, residual = _fitted(rows, [seconds for _, seconds in points])
+    t0, linear, quadratic = found.coefficients
+    return PrefillFit(
+        t0=t0, per_token=linear, per_token_squared=quadratic, residual=residual, points=lengths, errors=_three(found)
+    )
 
 
 def fit_decode(points: Sequence[tuple[float, float, float]]) -> DecodeFit | None:
@@ -83,14 +101,23 @@ def fit_decode(points: Sequence[tuple[float, float, float]]) -> DecodeFit | None
         return None
     crossed = _crossed(points)
     rows = [[1.0, batch, batch * context if crossed else 0.0] for batch, context, _ in points]
-    (base, sequence, cached), residual = _non_negative(rows, [seconds for _, _, seconds in points])
+    found, residual = _fitted(rows, [seconds for _, _, seconds in points])
+    base, sequence, cached = found.coefficients
     largest = max(batch * context for batch, context, _ in points)
+    lacking = None
+    if not crossed:
+        lacking = "no batch was measured at two contexts"
+    elif max(found.inflation) > _ALIKE:
+        lacking = "batch and context grow together in it"
+    elif cached * largest < _KV_SHARE * base or base <= 0:
+        lacking = "the KV cache costs too little of a step in it"
     return DecodeFit(
         base=base,
         per_sequence=sequence,
         per_cached_token=cached,
-        identifiable=crossed and cached * largest >= _KV_SHARE * base > 0,
         residual=residual,
+        errors=_three(found),
+        lacking=lacking,
     )
 
 
@@ -100,6 +127,33 @@ def _crossed(points: Sequence[tuple[float, float, float]]) -> bool:
     for batch, context, _ in points:
         contexts.setdefault(batch, []).append(context)
     return any(max(seen) >= 2 * max(1.0, min(seen)) for seen in contexts.values())
+
+
+def _fitted(rows: Sequence[Sequence[float]], seconds: Sequence[float]) -> tuple[Solution, float]:
+    """The law with weights 1 / seconds, and the relative RMS of the points around it.
+
+    How far points usually lie off it, by the middle ones, is their error in a second pass: those far beyond count less.
+    """
+    first = _solved(rows, seconds, 1.0)
+    spread = max(_LEAST_SPREAD, _NORMAL * median([abs(off) for off in _offs(first, rows, seconds)]))
+    found = _solved(rows, seconds, spread)
+    offs = _offs(found, rows, seconds)
+    return found, math.sqrt(math.fsum(off * off for off in offs) / len(offs))
+
+
+def _solved(rows: Sequence[Sequence[float]], seconds: Sequence[float], spread: float) -> Solution:
+    found = solve(rows, seconds, [spread * second for second in seconds])
+    assert found is not None  # the constant column tells something of any times
+    return found
+
+
+def _offs(found: Solution, rows: Sequence[Sequence[float]], seconds: Sequence[float]) -> list[float]:
+    return [found.value(row) / second - 1 for row, second in zip(rows, seconds, strict=True)]
+
+
+def _three(found: Solution) -> tuple[float, float, float]:
+    a, b, c = found.errors
+    return a, b, c
 
 
 def band(
@@ -116,52 +170,3 @@ def band(
     if phase == "prefill":
         return prefill_band(settings, device)
     return decode_band(geometry, settings, device, batch)
-
-
-# -------------------------------------------------------------------------------------------------------- least squares
-
-
-def _non_negative(rows: list[list[float]], seconds: list[float]) -> tuple[tuple[float, ...], float]:
-    """Weights 1 / seconds (relative errors), coefficients >= 0: the best of all subsets of columns.
-
-    With three columns trying every subset is exact and simpler than an active-set method (Lawson and Hanson, 1974).
-    """
-    columns = len(rows[0])
-    scaled = [[value / second for value in row] for row, second in zip(rows, seconds, strict=True)]
-    best: tuple[float, ...] = (0.0,) * columns
-    best_error = math.inf
-    for size in range(1, columns + 1):
-        for chosen in combinations(range(columns), size):
-            solved = _solve([[row[i] for i in chosen] for row in scaled])
-            if solved is None or min(solved) < 0:
-                continue
-            full = [0.0] * columns
-            for i, value in zip(chosen, solved, strict=True):
-                full[i] = value
-            error = math.fsum((math.fsum(a * x for a, x in zip(row, full, strict=True)) - 1) ** 2 for row in scaled)
-            if error < best_error * (1 - 1e-9):
-                best, best_error = tuple(full), error
-    return best, math.sqrt(best_error / len(rows)) if math.isfinite(best_error) else math.inf
-
-
-def _solve(rows: list[list[float]]) -> list[float] | None:
-    """Least squares of rows x = 1 by normal equations on unit columns; None where the columns are dependent."""
-    size = len(rows[0])
-    norms = [math.sqrt(math.fsum(row[i] ** 2 for row in rows)) for i in range(size)]
-    if min(norms) <= 0 or len(rows) < size:
-        return None
-    unit = [[row[i] / norms[i] for i in range(size)] for row in rows]
-    matrix = [
-        [math.fsum(row[i] * row[j] for row in unit) for j in range(size)] + [math.fsum(row[i] for row in unit)]
-        for i in range(size)
-    ]
-    for i in range(size):
-        pivot = max(range(i, size), key=lambda k: abs(matrix[k][i]))
-        if abs(matrix[pivot][i]) < 1e-10:
-            return None
-        matrix[i], matrix[pivot] = matrix[pivot], matrix[i]
-        for k in range(size):
-            if k != i:
-                factor = matrix[k][i] / matrix[i][i]
-                matrix[k] = [a - factor * b for a, b in zip(matrix[k], matrix[i], strict=True)]
-    return [matrix[i][size] / matrix[i][i] / norms[i] for i in range(size)]

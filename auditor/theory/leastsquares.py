@@ -55,10 +55,10 @@ def solve(rows: Rows, values: Sequence[float], errors: Sequence[float]) -> Solut
 
     Of few columns all subsets are tried, which is exact (the general case: Lawson and Hanson, Solving Least Squares
     Problems, 1974); then points far off the law count less (Huber). `errors` are those of the values; where the points
-    scatter more than these say, the coefficients' errors grow likewise. None for fewer rows than columns, or columns
-    that depend on each other.
+    scatter more than these say, the coefficients' errors grow likewise. Of columns that depend on each other some are
+    left at 0; None where no column tells anything.
     """
-    if not rows or len(rows) < len(rows[0]):
+    if not rows:
         return None
     trust = [1.0] * len(rows)
     found = _best(_scaled(rows, errors, trust), _over(values, errors, trust))

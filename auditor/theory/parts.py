@@ -71,5 +71,5 @@ def unreadable(found: PrefillFit | DecodeFit | None) -> str | None:
             f"up to {percent(NOISY)} can be read"
         )
     if isinstance(found, DecodeFit) and not found.identifiable:
-        return "not identifiable from this ladder: the KV cache costs too little of a step in it"
+        return f"not identifiable from this ladder: {found.lacking}"
     return None

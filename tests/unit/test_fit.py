@@ -50,6 +50,7 @@ def test_one_context_cannot_tell_cache_from_compute():
     fit = fit_decode(decode_points(0.006, 2e-5, 4e-8, (500,)))
     assert fit is not None
     assert not fit.identifiable
+    assert fit.lacking == "no batch was measured at two contexts"
     assert fit.per_cached_token == 0.0
     assert fit.per_sequence == pytest.approx(2e-5 + 500 * 4e-8)
 
@@ -58,6 +59,31 @@ def test_a_cache_too_small_to_matter_is_not_identified():
     fit = fit_decode(decode_points(0.006, 2e-5, 1e-9, (500, 4000)))
     assert fit is not None
     assert not fit.identifiable
+
+
+def test_a_crossing_that_costs_nothing_tells_batch_and_context_not_apart():
+    """Only one stream was measured at two contexts; larger batches all at 4,000 tokens, where B C is 4,000 B."""
+    law = [(b, c, 0.006 + 2e-5 * b + 4e-8 * b * c) for b, c in ((1, 50), (1, 100), (32, 4000), (64, 4000))]
+    fit = fit_decode(law)
+    assert fit is not None
+    assert fit.lacking == "batch and context grow together in it"
+
+
+def test_errors_are_those_of_repeated_points():
+    """Two lengths, each measured at 1 % above and below: the line's slope is uncertain by that over the root of two."""
+    points = [(n, t * s) for n, t in ((100, 0.1), (1100, 1.1)) for s in (0.99, 1.01)]
+    fit = fit_prefill(points)
+    assert fit is not None
+    assert (fit.t0, fit.per_token) == (pytest.approx(0.0, abs=1e-4), pytest.approx(1e-3, rel=1e-3))
+    # a mean of two is uncertain by 0.01 x 1.4826 / sqrt(2) of it: 0.00105 s and 0.01153 s, 1,000 tokens apart
+    assert fit.errors[1] == pytest.approx(1.158e-5, rel=0.01)
+
+
+def test_one_request_far_off_does_not_move_the_law():
+    points = [(n, (0.02 + 3e-5 * n) * s) for n in (32, 256, 1024, 4096) for s in (0.99, 1.0, 1.0, 1.01)]
+    fit = fit_prefill([*points, (4096, 2.0)])
+    assert fit is not None
+    assert fit.per_token == pytest.approx(3e-5, rel=0.03)
 
 
 def test_one_batch_is_no_ladder():
