@@ -107,7 +107,8 @@ def _interrupted(
     """Whose pauses they are: `longer` are the streams with a gap beyond what other users' prompts explain."""
     rest["required"] = Number.of("gap that other users' prompts explain", explained, "s", "measured")
     if longer.stalls < STALLS:
-        why += ", with room in the cache and no longer than prompts of other users take: these run in between."
+        why += ", with room in the cache and no longer than prompts of other users take: these run in between"
+        why += f"{_full_step(evidence)}."
         fix = evidence.levers("shorter prompt chunks a step ({max_num_batched_tokens})")
         return _PART.finding("H207", "warn", why, remedies=(*fix, "prefill served apart from decode"), **rest)
     which = "which is" if explained < longer.limit else f"{percent(longer.stalls)} for"
@@ -117,6 +118,14 @@ def _interrupted(
         "probe from beside the engine: if the gaps stay, the network is not their cause",
     )
     return _PART.finding("H207", "warn", why, remedies=fix, **(rest | {"confidence": "medium"}))
+
+
+def _full_step(evidence: Evidence) -> str:
+    """How long a step takes that is full of prompts, where the ladder reaches so many tokens."""
+    size = evidence.settings.max_num_batched_tokens if evidence.settings else None
+    longest = max((n for n, _ in evidence.prefill_points), default=0)
+    alone = evidence.idle_ttft(size) if size and size <= longest else None
+    return f" (a step full of them, {size:,} tokens, takes {quantity(alone, 's')})" if size and alone else ""
 
 
 RULES = (

@@ -180,7 +180,7 @@ def _prefill(
         return None
     bound, conflict = leading(times[0]), None
     if costs.spread > NOISY:
-        conflict = f"times of one prompt length scatter by {percent(costs.spread)}"
+        conflict = f"its times scatter by {percent(costs.spread)} around any law"
     elif bound == "compute" and seconds <= FLAT * costs.medians[0][1]:
         conflict = "its first token comes about as soon as a short prompt's"
     elif bound == "weights" and tokens >= 2 * critical_tokens(geometry, settings, device):
@@ -199,7 +199,7 @@ def _decode(
     flat = slope is not None and slope.high < _FLATLY
     steep = slope is not None and slope.low >= _STEEPLY
     if costs.spread > NOISY:
-        conflict = f"steps scatter by {percent(costs.spread)} around any law"
+        conflict = f"its times scatter by {percent(costs.spread)} around any law"
     elif ladders.batch > _SHORT * largest:
         conflict = f"the ladder ends at {plain(largest, 3)} streams, below the target"
     elif cache is not None and 0 < cache.high * READ < 1 and not (known.multiplied or known.launched):

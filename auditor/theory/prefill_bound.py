@@ -28,6 +28,7 @@ _TEXT = (0.1e-6, 0.35e-6, 0.7e-6)  # seconds a token of reading the prompt's tex
 _SEEN = 1.2  # times the weights' time from which a prompt is seen to multiply
 _EXPLAINED = 0.3  # of such a prompt, which products must explain at their cost in long ones
 _LAUNCHED = 1.9  # times its kernels' time from which a flat step's launches are taken to outlast them
+_LAUNCH = 0.12e-3  # seconds a layer that the shortest prompt may wait for launches, behind which longer ones multiply
 _HIDDEN = 0.25  # of its kernels' time, which the rest of a flat step must be for launches to hide behind
 
 
@@ -61,8 +62,8 @@ def prefill_times(  # noqa: PLR0917 (geometry, settings, device come first every
         return ()
     first = (prompt_work(geometry, settings, device, costs.medians[0][0]), costs.medians[0][1])
     target = (prompt_work(geometry, settings, device, tokens), whole)
-    usual = prefill_law(geometry, settings, device).weights
-    return tuple(_times(first, target, choice) for choice in _choices(costs, usual, products))
+    usual, hidden = prefill_law(geometry, settings, device).weights, _LAUNCH * geometry.layer_count
+    return tuple(_times(first, target, choice, hidden) for choice in _choices(costs, usual, products))
 
 
 def _choices(costs: PromptCosts, usual: float, products: Interval) -> Iterator[_Choice]:
@@ -113,8 +114,8 @@ def _beside(work: Work, choice: _Choice) -> float:
     return choice.text * work.tokens + choice.links * work.crossing
 
 
-def _times(first: tuple[Work, float], target: tuple[Work, float], choice: _Choice) -> dict[str, float]:
-    """The times of a prompt: what grew since the shortest one shows whether it multiplies."""
+def _times(first: tuple[Work, float], target: tuple[Work, float], choice: _Choice, hidden: float) -> dict[str, float]:
+    """The times of a prompt: what grew since the shortest one shows whether it multiplies, and how long at most."""
     (short, lowest), (work, whole) = first, target
     rest = max(0.0, lowest - _beside(short, choice) - max(_kernels(short, choice)))
     linear = max(0.0, whole * (1 + choice.off) - rest - _beside(work, choice))
@@ -122,7 +123,7 @@ def _times(first: tuple[Work, float], target: tuple[Work, float], choice: _Choic
     weights = min(weights, whole)
     if linear > _SEEN * weights and multiplied > _EXPLAINED * linear:
         multiplied = linear if choice.grown else max(multiplied, linear)
-    multiplied = min(multiplied, max(linear, weights) if choice.grown else whole)
+    multiplied = min(multiplied, whole, max(linear, weights) + (0.0 if choice.grown else hidden))
     kernels = max(weights, multiplied)
     left = max(0.0, whole - kernels)
     if whole <= FLAT * lowest:

@@ -49,8 +49,8 @@ class PromptCosts:
     little.
 
     `exchanges` multiplies what links are known to take; `usual` is the share that products usually reach. `lengths`
-    counts those that the fit rests on, `spread` is the relative scatter of prompts of one length, `chunked` says that
-    some prompts took several steps.
+    counts those that the fit rests on, `spread` is the relative scatter of prompts of one length, or of lengths around
+    the law if that is more, `chunked` says that some prompts took several steps.
     """
 
     medians: tuple[tuple[float, float, float], ...]
@@ -120,9 +120,17 @@ def prompt_costs(
         attention=_share(fit, 2) if fit and _shows(fit, work[medians[-1][0]], top) else None,
         usual=law.products,
         lengths=len(used),
-        spread=scatter,
+        spread=max(scatter, _misses(fit, work, medians, used)),
         chunked=any(each.steps > 1 for each in work.values()),
     )
+
+
+def _misses(
+    fit: Solution | None, work: dict[float, Work], medians: Sequence[tuple[float, float, float]], used: Sequence[float]
+) -> float:
+    """The relative RMS of the lengths' medians around the law."""
+    offs = [fit.value(work[n].row) / t - 1 for n, t, _ in medians if n in used] if fit is not None else []
+    return math.sqrt(math.fsum(off * off for off in offs) / len(offs)) if offs else 0.0
 
 
 def _by_length(prompts: Sequence[tuple[float, float]]) -> dict[float, list[float]]:

@@ -225,6 +225,7 @@ def test_a_prompt_that_a_cache_holds_is_not_read(cached, points):
 
 
 LAW = {"t0": 0.02, "per_token": 22e-6, "base": 0.0072, "per_sequence": 1e-6, "per_cached": 5e-8}
+CACHED = LAW | {"per_cached": 1e-7}
 
 
 def test_ladder_steps_are_read_while_all_streams_decode():
@@ -246,6 +247,41 @@ def test_the_bottleneck_is_predicted_and_measured():
     assert parts["kv, predicted"].provenance == "computed"
 
 
+def test_what_a_ladder_leaves_open_is_said():
+    """Cache 6.4 ms and weights of 4.5 ms at the most bandwidth, 5.8 at the least that is usual: either may lead."""
+    finding = of("H202", "decode", ladder(**LAW))
+    assert finding.confidence == "medium"
+    assert "the ladder allows kv too" in finding.why
+    weights = next(n for n in finding.numbers if n.name == "weights, measured")
+    assert weights.low is not None
+    assert weights.low < (weights.value or 0) < (weights.high or 0)
+
+
+def test_shares_of_the_peaks_are_shown_where_the_ladder_identifies_them():
+    """A cached token takes 131,072 bytes / 3.35 TB/s = 39.1 ns at full bandwidth, and 100 ns here: 39 %."""
+    numbers = {n.name: n for n in of("H202", "decode", ladder(**CACHED)).numbers}
+    share = numbers["share of the bandwidth, KV cache"]
+    assert share.value == pytest.approx(0.391, abs=0.01)
+    assert share.low is not None
+    assert numbers["streams up to which tokens a second grow"].value == 16
+    prompts = {n.name for n in of("H202", "prefill", ladder(**CACHED)).numbers}
+    assert "share of the compute peak, longest prompt" not in prompts  # three lengths leave more than 7 % open
+
+
+def test_slopes_that_speak_against_a_bound_make_it_inconclusive():
+    """Sixteen streams take 340 ms and eight 180, of which products explain little: no overhead grows like that."""
+    finding = of("H202", "decode", ladder(**(LAW | {"base": 0.02, "per_sequence": 0.02})))
+    assert finding.status == "inconclusive"
+    assert "almost in proportion to its streams" in finding.why
+
+
+def test_a_cache_that_costs_less_than_its_bytes_is_doubted():
+    """16 x 7,000 more tokens take 0.1 us: their 14.7 GB would take 4.4 ms at least."""
+    finding = of("H202", "decode", ladder(**(LAW | {"per_cached": 1e-12})))
+    assert finding.status == "inconclusive"
+    assert "read faster than the device can" in finding.why
+
+
 def test_a_ladder_that_contradicts_the_arithmetic_is_inconclusive():
     """Prefill whose time does not depend on the prompt: 0.5 s whatever comes."""
     finding = of("H202", "prefill", ladder(**(LAW | {"t0": 0.5, "per_token": 1e-7})))
@@ -259,7 +295,8 @@ def test_arithmetic_on_provisional_figures_contradicts_no_ladder():
     finding = of("H202", "prefill", replace(ladder(**(LAW | {"t0": 0.5, "per_token": 1e-7})), device=device))
     assert (finding.status, finding.confidence) == ("pass", "medium")
     assert finding.why.endswith("(measured; arithmetic on provisional figures says compute).")
-    assert of("H202", "decode", replace(ladder(**LAW), device=device)).confidence == "high"  # bandwidth is certain
+    decode = of("H202", "decode", replace(ladder(**CACHED), device=device))
+    assert decode.confidence == "high"  # bandwidth is certain
 
 
 def test_the_bottleneck_is_predicted_alone_without_ladders():
@@ -427,6 +464,8 @@ def test_pauses_with_room_in_the_cache_are_other_users_prompts():
     finding = only("H207", pausing(10))
     assert (finding.status, finding.deciding) == ("warn", False)
     assert "--max-num-batched-tokens" in finding.remedies[0]
+    small = only("H207", replace(pausing(10), settings=make_settings(max_num_batched_tokens=2048)))
+    assert "(a step full of them, 2,048 tokens, takes 71.2 ms)" in small.why  # 20 ms + 2,048 x 25 us
     assert only("H207", pausing(1)).status == "pass"
 
 
