@@ -21,6 +21,8 @@ SMALL = {  # a few seconds of load
     "slo": {"ttft": {"p95": "2500ms"}, "tps": {"p05": "5/s"}, "error_rate": "10%"},
     "probe.budget": {"duration": "60s", "requests": 120, "tokens": "100k"},
 }
+# Missed by so much that no lag of a client on a busy machine explains it.
+TOO_STRICT = {"slo": {"e2e": {"p95": "20ms"}, "error_rate": "10%"}}
 
 
 def audit(*arguments: object, cwd: Path, timeout: float = 120, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -74,10 +76,10 @@ def test_a_saved_run_gives_the_same_bytes(ready: tuple[Path, subprocess.Complete
 def test_another_profile_judges_the_same_run(ready: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     folder, _ = ready
     stricter = folder / "stricter.yaml"
-    stricter.write_text(yaml.safe_dump(changed(HEALTHY, SMALL | {"slo.ttft": {"p95": "6ms"}})))
+    stricter.write_text(yaml.safe_dump(changed(HEALTHY, SMALL | TOO_STRICT)))
     done = audit("judge", "kept", "--profile", "stricter.yaml", cwd=folder)
     assert done.returncode == 1, done.stdout
-    assert "FAIL W110" in done.stdout
+    assert "FAIL W112" in done.stdout
 
 
 @pytest.mark.slow
@@ -91,7 +93,8 @@ def test_other_traffic_than_was_measured_is_refused(ready: tuple[Path, subproces
 
 @pytest.mark.slow
 def test_not_ready_is_1(tmp_path: Path) -> None:
-    write(tmp_path, SMALL | {"slo.ttft": {"p95": "6ms"}})
+    long = {"traffic.classes.0.output_tokens": {"p50": 40, "p95": 48}}
+    write(tmp_path, SMALL | TOO_STRICT | long)
     done = audit("run", "profile.yaml", "--only", "W", cwd=tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr
     assert done.stdout.startswith("NOT READY: scenario")
