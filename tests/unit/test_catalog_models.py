@@ -5,7 +5,8 @@ from importlib import resources
 
 import pytest
 
-from auditor.catalog import models
+from auditor.catalog import hf_facts, models
+from auditor.catalog.architectures import FAMILIES
 from auditor.errors import UsageError
 
 PUBLISHED = [  # name, billions of parameters as published (model card, safetensors metadata, paper)
@@ -156,6 +157,12 @@ def test_next_token_layers_complete_the_file():
 CACHES = [  # name, layers by kind (count, KV heads, head size, window)
     ("llama-3.1-8b", [("full", 32, 8, 128, None)]),
     ("mistral-7b-instruct-v0.1", [("sliding", 32, 8, 128, 4096)]),
+    ("mistral-7b-instruct-v0.3", [("full", 32, 8, 128, None)]),  # published with "sliding_window": null, as are:
+    ("mistral-nemo-instruct-2407", [("full", 40, 8, 128, None)]),
+    ("mistral-large-instruct-2407", [("full", 88, 8, 128, None)]),
+    ("mistralai/Mistral-Large-Instruct-2411", [("full", 88, 8, 128, None)]),
+    ("mistral-small-24b-instruct-2501", [("full", 40, 8, 128, None)]),
+    ("mixtral-8x7b", [("full", 32, 8, 128, None)]),
     ("gemma-2-9b", [("sliding", 21, 8, 256, 4096), ("full", 21, 8, 256, None)]),
     ("gemma-3-27b", [("sliding", 52, 16, 128, 1024), ("full", 10, 16, 128, None)]),
     ("gpt-oss-120b", [("sliding", 18, 8, 64, 128), ("full", 18, 8, 64, None)]),
@@ -290,12 +297,26 @@ def test_the_unknown_is_refused_with_neighbours():
         models.find("zzz")
 
 
-def test_every_entry_is_read_from_sourced_facts():
+def entries():
     folder = resources.files("auditor.catalog") / "models"
-    entries = [json.loads(f.read_text("utf-8")) for f in folder.iterdir() if f.name.endswith(".json")]
-    assert len(entries) == len(models.names()) >= 150
-    assert {entry["name"] for entry in entries} == set(models.names())
-    for entry in entries:
+    return [json.loads(f.read_text("utf-8")) for f in folder.iterdir() if f.name.endswith(".json")]
+
+
+def test_a_window_that_a_class_has_by_default_is_told_by_every_entry():
+    """The default (transformers configuration_*.py) holds only where the published config.json lacks the key."""
+    silent = []
+    for entry in entries():
+        facts = hf_facts.text_config(entry["config"])
+        _, architecture = hf_facts.decoder(entry["config"], entry["name"])
+        if "sliding_window" in FAMILIES[architecture].defaults and not {"sliding_window", "layer_types"} & set(facts):
+            silent.append(entry["name"])
+    assert silent == []
+
+
+def test_every_entry_is_read_from_sourced_facts():
+    assert len(entries()) == len(models.names()) >= 150
+    assert {entry["name"] for entry in entries()} == set(models.names())
+    for entry in entries():
         assert set(entry) <= {"name", "aliases", "source", "config", "weight_bytes"}
         assert entry["source"].startswith("huggingface.co/")
         assert models.find(entry["name"]).name == entry["name"]
