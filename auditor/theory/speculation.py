@@ -23,9 +23,9 @@ class Yield:
 
 
 def yield_of(settings: Settings) -> Yield:
-    """1 + a + a^2 + ... + a^k for k drafted tokens accepted with chance a each (Leviathan et al., equation 1)."""
+    """(1 - a^(k + 1)) / (1 - a) for k drafted tokens accepted with chance a each (Leviathan et al., equation 1)."""
     drafted = settings.speculative_tokens
-    return Yield(*(sum(chance**i for i in range(drafted + 1)) for chance in (_LIKELY, _LOW, _HIGH)))
+    return Yield(*((1 - chance ** (drafted + 1)) / (1 - chance) for chance in (_LIKELY, _LOW, _HIGH)))
 
 
 def drafting_bytes(geometry: Geometry, settings: Settings) -> float:

@@ -78,6 +78,8 @@ def test_yield_of_drafts():
     assert speculation.yield_of(settings()) == speculation.Yield(1.0, 1.0, 1.0)
     found = speculation.yield_of(settings(speculative_tokens=3))
     assert (found.likely, found.low, found.high) == pytest.approx((2.533, 1.875, 3.186625))
+    endless = speculation.yield_of(settings(speculative_tokens=10**9))  # the sum of the series, at once
+    assert (endless.likely, endless.low, endless.high) == pytest.approx((10 / 3, 2.0, 20 / 3))
 
 
 def test_drafting_reads_layers_and_heads():
