@@ -27,6 +27,7 @@ _ATTENTION = (2.0, 3.1, 5.0)  # inverse shares of the peak that attention reache
 _TEXT = (0.1e-6, 0.35e-6, 0.7e-6)  # seconds a token of reading the prompt's text
 _SEEN = 1.2  # times the weights' time from which a prompt is seen to multiply
 _EXPLAINED = 0.3  # of such a prompt, which products must explain at their cost in long ones
+_RULES = 1.5  # times the weights' time from which the cost of long prompts holds for this one too
 _LAUNCHED = 1.9  # times its kernels' time from which a flat step's launches are taken to outlast them
 _LAUNCH = 0.12e-3  # seconds a layer that the shortest prompt may wait for launches, behind which longer ones multiply
 _HIDDEN = 0.25  # of its kernels' time, which the rest of a flat step must be for launches to hide behind
@@ -122,7 +123,7 @@ def _times(first: tuple[Work, float], target: tuple[Work, float], choice: _Choic
     weights, multiplied = _kernels(work, choice)
     weights = min(weights, whole)
     if linear > _SEEN * weights and multiplied > _EXPLAINED * linear:
-        multiplied = linear if choice.grown else max(multiplied, linear)
+        multiplied = linear if choice.grown or multiplied < _RULES * weights else multiplied
     multiplied = min(multiplied, whole, max(linear, weights) + (0.0 if choice.grown else hidden))
     kernels = max(weights, multiplied)
     left = max(0.0, whole - kernels)

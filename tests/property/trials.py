@@ -9,19 +9,25 @@ time of its own, but for launches, which cost nothing while kernels run.
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
+from auditor import bounds
 from auditor.catalog import accelerators, models
 from auditor.emulator.memory import pool_size
 from auditor.emulator.spec import Spec
 from auditor.emulator.timing import CAPTURE_SIZES, Law
 from auditor.emulator.timing import law as emulated
-from auditor.emulator.virtual import StepLaw
+from auditor.emulator.virtual import StepLaw, VirtualSource
 from auditor.errors import UsageError
+from auditor.measurement import Load, Measurement, Served
+from auditor.plan import Pace, make_plan
+from auditor.profile import Budget, Endpoint, Lengths, Probe, Profile, Traffic, TrafficClass
+from auditor.theory.classify import Classification, classify
 from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Geometry
+from auditor.theory.ladders import Ladders
 from auditor.theory.settings import Settings
 
 # Milliseconds of one layer's four products (QKV, output, gate and up, down; fp16, one device) by tokens in the step:
@@ -53,9 +59,9 @@ _MEASURED: dict[tuple[str, int], tuple[float, ...]] = {
         *(0.922, 1.191, 1.291, 1.169, 2.025, 2.073, 2.759, 3.938, 4.947, 7.390, 10.163),
     ),
 }
-# A step is seen to multiply where it takes 1.3 times one token's time, or 1.1 times and products at the rate of long
-# prompts would take a good part of it.
-_CLEARLY, _CLEAR, _PLAIN = 1.3, 1.1, 0.3
+# A step is seen to multiply where it takes so many times one token's time, of which products at the rate of long prompts
+# would take this part.
+_CLEAR, _PLAIN = 1.1, 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,7 +242,7 @@ class Curve:
         rows = sum(new for new, _ in chunks) or _captured(len(contexts))
         floor, seen = self.linear(1), self.linear(rows)
         multiply = rows * self.linear(_TOKENS[-1]) / _TOKENS[-1]
-        if seen > _CLEARLY * floor or (seen > _CLEAR * floor and multiply > _PLAIN * seen):
+        if seen > _CLEAR * floor and multiply > _PLAIN * seen:
             multiply = seen
         head = self.head_token * (len(contexts) + len(chunks))
         times = {
@@ -305,13 +311,15 @@ MOE = (
 )
 DEVICES = ("h100-sxm", "h200-sxm", "a100-sxm-80", "l40s", "b200", "h20", "rtx-4090", "l4")
 CURVED = ("a40", "a100-sxm-80", "h100-sxm")
-BOUNDS = ("compute", "weights", "kv", "overhead")
+BOUNDS = {"decode": ("compute", "weights", "kv", "overhead"), "prefill": ("compute", "weights", "overhead")}
 
 
-def draw_trial(seed: int, phase: str = "decode") -> Trial:
-    """The trial of a seed: odd seeds follow a measured curve; seeds take turns at what bounds the phase."""
-    bounds = [bound for bound in BOUNDS if phase == "decode" or bound != "kv"]
-    draw, wanted = Random(f"{phase} {seed}"), bounds[seed // 2 % len(bounds)]
+def draw_trial(seed: int, phase: str = "decode", *, tied: bool = False) -> Trial:
+    """The trial of a seed: odd seeds follow a measured curve; seeds take turns at what bounds the phase. Where `tied`,
+    no part is 1.3 times the next.
+    """
+    draw, bounds = Random(f"{phase} {seed}"), BOUNDS[phase]
+    wanted = "mixed" if tied else bounds[seed // 2 % len(bounds)]
     while True:
         trial = _drawn(seed, draw)
         if trial is not None and leader(getattr(trial.truth, phase)) == wanted:
@@ -348,38 +356,36 @@ def _drawn(seed: int, draw: Random) -> Trial | None:
         return None
     if batch * (prompt + output) > 0.95 * slots:
         return None
-    if curved:
-        law, weights, cache = _curve(spec, draw)
-        contexts = [prompt + output / 2] * batch
-        chunk = [(min(prompt, spec.max_num_batched_tokens), 0)]
-        truth = Truth(
-            decode=law.parts(contexts, []),
-            prefill=law.parts([], chunk),
-            weights=weights,
-            cache=cache,
-            flops=lambda tokens: _curved_flops(law, spec, tokens),
-        )
-        return Trial(
-            seed=seed,
-            spec=spec,
-            settings=_settings(spec),
-            law=law,
-            truth=truth,
-            batch=batch,
-            prompt=prompt,
-            output=output,
-        )
+    law, truth = (_on_curve if curved else _on_emulator)(spec, (batch, prompt, output), draw)
+    return Trial(
+        seed=seed, spec=spec, settings=_settings(spec), law=law, truth=truth, batch=batch, prompt=prompt, output=output
+    )
+
+
+def _on_curve(spec: Spec, target: tuple[int, int, int], draw: Random) -> tuple[StepLaw, Truth]:
+    batch, prompt, output = target
+    law, weights, cache = _curve(spec, draw)
+    truth = Truth(
+        decode=law.parts([prompt + output / 2] * batch, []),
+        prefill=law.parts([], [(min(prompt, spec.max_num_batched_tokens), 0)]),
+        weights=weights,
+        cache=cache,
+        flops=lambda tokens: _curved_flops(law, spec, tokens),
+    )
+    return law, truth
+
+
+def _on_emulator(spec: Spec, target: tuple[int, int, int], _draw: Random) -> tuple[StepLaw, Truth]:
+    batch, prompt, output = target
     law = emulated(spec)
     truth = Truth(
         decode=_emulated_decode(law, batch, prompt + output / 2),
         prefill=_emulated_prefill(law, min(prompt, spec.max_num_batched_tokens)),
-        weights=law.bandwidth / device.bandwidth,
-        cache=law.kv_bandwidth / device.bandwidth,
+        weights=law.bandwidth / spec.device.bandwidth,
+        cache=law.kv_bandwidth / spec.device.bandwidth,
         flops=lambda tokens: _emulated_flops(law, spec, tokens),
     )
-    return Trial(
-        seed=seed, spec=spec, settings=_settings(spec), law=law, truth=truth, batch=batch, prompt=prompt, output=output
-    )
+    return law, truth
 
 
 def _settings(spec: Spec) -> Settings:
@@ -399,3 +405,45 @@ def _settings(spec: Spec) -> Settings:
         captured_batch=None if spec.enforce_eager else 512,
         vendor=spec.device.vendor,
     )
+
+
+# ------------------------------------------------------------------------------------------------------------- ladders
+
+
+def ladder_loads(trial: Trial) -> list[Load]:
+    """The ladders that an audit of this deployment sends, whatever they cost."""
+    traffic = Traffic(
+        target_concurrency=trial.batch,
+        classes=(
+            TrafficClass(name="a", prompt_tokens=Lengths(p50=trial.prompt), output_tokens=Lengths(p50=trial.output)),
+        ),
+    )
+    budget = Budget(duration=3600, requests=10**6, tokens=10**9)
+    profile = Profile(
+        version=1, name="trial", endpoint=Endpoint(url="emulator"), traffic=traffic, probe=Probe(budget=budget)
+    )
+    served = Served(engine="vllm", api="chat", max_model_len=trial.spec.max_model_len)
+    pace = Pace(per_prompt_token=1e-4, per_step=0.02)
+    plan = make_plan(profile, served, pace, trial.spec.max_num_batched_tokens)
+    return [load for load in plan.loads if load.purpose in {"prefill", "decode"}]
+
+
+def read(trial: Trial, measurements: Iterable[Measurement]) -> Ladders:
+    """The ladders as classification takes them."""
+    measured = list(measurements)
+    decode = [m for m in measured if m.load.purpose == "decode"]
+    return Ladders(
+        prompts=tuple(point for m in measured if m.load.purpose == "prefill" for point in m.first_tokens()),
+        steps=bounds.steps(decode),
+        queued=bounds.queued(decode),
+        batch=trial.batch,
+        context=trial.context,
+        prompt=trial.prompt,
+    )
+
+
+def classified(trial: Trial) -> tuple[Classification, Ladders]:
+    """What the ladders tell of the trial, run in virtual time without sockets."""
+    source = VirtualSource(trial.spec, trial.law)
+    ladders = read(trial, map(source.measure, ladder_loads(trial)))
+    return classify(trial.geometry, trial.settings, trial.device, ladders), ladders
