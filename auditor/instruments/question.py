@@ -1,7 +1,7 @@
 """What is asked of a deployment's memory: the requests that are to fit, from flags or from a profile."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from auditor.engines.settings import resolve
@@ -10,9 +10,11 @@ from auditor.instruments.inputs import Inputs
 from auditor.loading import Here, Loaded, resolve_device, resolve_draft, resolve_model
 from auditor.plan import concurrency
 from auditor.profile import Lengths, SharedPrefix, TrafficClass
+from auditor.theory import shape
+from auditor.theory.judging import largest
 from auditor.units import TOKENS
 
-__all__ = ["Question", "from_profile", "lengths", "one_class", "tokens"]
+__all__ = ["Beyond", "Question", "beyond", "from_profile", "lengths", "one_class", "tokens"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +34,45 @@ class Question:
         """Whether lengths differ, so that percentiles say more than one length."""
         lengths = (x for c in self.classes for x in (c.prompt_tokens, c.output_tokens))
         return any(x.p95 or x.p99 or x.max for x in lengths)
+
+
+@dataclass(frozen=True, slots=True)
+class Beyond:
+    """The requests of a class that are longer than a limit: the share of them whose prompt alone is, the share whose
+    prompt and reply together are, and whether these are more than what lies beyond p95.
+    """
+
+    name: str
+    prompts: float
+    requests: float
+    decides: bool
+
+
+def beyond(classes: Iterable[TrafficClass], limit: int | None) -> Beyond | None:
+    """The class with the largest share of requests beyond a limit of tokens, prompts before replies; None where none
+    is, or there is no limit.
+    """
+    found = [_beyond(one, limit) for one in classes] if limit else []
+    worst = max(found, key=lambda one: (one.decides, one.prompts, one.requests), default=None)
+    return worst if worst is not None and worst.requests > 0 else None
+
+
+def _beyond(one: TrafficClass, limit: int) -> Beyond:
+    prompt, reply = one.prompt_tokens.curve, one.output_tokens.curve
+    requests = _share_beyond((prompt, reply), limit)
+    decides = shape.at(prompt, 0.95) + shape.at(reply, 0.95) > limit
+    return Beyond(one.name, _share_beyond((prompt,), limit), requests, decides)
+
+
+def _share_beyond(curves: Sequence[shape.Curve], limit: int) -> float:
+    """The share of requests, to a thousandth, whose lengths add up to more than the limit; long prompts go with long
+    replies.
+    """
+
+    def within(thousandths: int) -> bool:
+        return sum(shape.at(curve, thousandths / 1000) for curve in curves) <= limit
+
+    return 1 - largest(within, 1000) / 1000 if within(0) else 1.0
 
 
 def from_profile(loaded: Loaded, here: Here | None = None) -> tuple[Inputs, Question]:

@@ -1,10 +1,11 @@
 """The verdict of `audit fit` in one sentence, and the exit code it stands for."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from auditor.instruments.fit import Fit
+from auditor.instruments.question import Beyond, beyond
 from auditor.theory import answers
 from auditor.theory.carrying import free_for_cache
 from auditor.theory.levers import name, spell
@@ -34,8 +35,13 @@ def ruling(fit: Fit) -> Ruling:
     """What the figures amount to: the worst of what memory, the start, the target and its batch say, the first of them
     where several are as bad.
     """
-    found = (_memory(fit), _start(fit), _target(fit) if fit.question.target is not None else _room(fit))
-    return min((one for one in found if one is not None), key=lambda one: _WORST.index(one.status))
+    room = _target(fit) if fit.question.target is not None else _room(fit)
+    found = (_memory(fit), _start(fit), _lengths(fit), room)
+    worst = min((one for one in found if one is not None), key=lambda one: _WORST.index(one.status))
+    tail = beyond(fit.question.classes, fit.limit)
+    if tail is None or tail.decides or worst.status == "does not fit":
+        return worst
+    return replace(worst, why=f"{worst.why}; {_beyond(fit, tail)}")
 
 
 def _memory(fit: Fit) -> Ruling | None:
@@ -72,6 +78,26 @@ def _start(fit: Fit) -> Ruling | None:
     if answers.starts(*theory, fit.pool.kv) and fit.question.target is None:
         return Ruling("may fit", f"{why} at the low end of its band")
     return Ruling("may fit", f"within the pool's band {why}")
+
+
+def _lengths(fit: Fit) -> Ruling | None:
+    """Where requests at p95 are longer than the engine takes."""
+    found = beyond(fit.question.classes, fit.limit)
+    return Ruling("does not fit", _beyond(fit, found)) if found is not None and found.decides else None
+
+
+def _beyond(fit: Fit, found: Beyond) -> str:
+    """vLLM, SGLang and llama.cpp refuse a prompt beyond the context; a reply ends there, or is refused before."""
+    field = name(fit.flags, "max_model_len") or name(fit.flags, "context")
+    limit = f"the limit of {fit.limit:,} tokens a request{f' ({field})' if field else ''}"
+    of = f" of class {found.name}" if len(fit.question.classes) > 1 else ""
+    if found.prompts > 0:
+        return f"{_part(found.prompts)} of the prompts{of} are longer than {limit}: the engine refuses them"
+    return f"{_part(found.requests)} of the requests{of} exceed {limit} with their reply: it is cut short or refused"
+
+
+def _part(share: float) -> str:
+    return f"{100 * share:.3g} %"
 
 
 def _then(fit: Fit) -> str:

@@ -134,6 +134,54 @@ def test_no_request_holds_more_than_the_limit():
     assert answer(one("30k", "10k")).counts[0].tokens == 32_768
 
 
+# ------------------------------------------------------------------------------------------------- beyond the limit
+
+
+def test_prompts_beyond_the_limit_are_refused_and_do_not_fit():
+    found = answer(one("10k", "300"), target=2, max_model_len=8000)
+    assert verdict(found) == ("does not fit", 1)
+    assert ruling(found).why == (
+        "100 % of the prompts are longer than the limit of 8,000 tokens a request (--max-model-len): "
+        "the engine refuses them"
+    )
+
+
+def test_the_share_of_prompts_beyond_the_limit():
+    """p50 8k, p95 16k: 10,000 is a quarter of the way, at share 0.5 + 0.45 / 4 = 0.6125; 38.8 % are longer."""
+    found = answer(one("8k:16k", "1"), max_model_len=10_001)
+    assert verdict(found) == ("does not fit", 1)
+    assert ruling(found).why.startswith("38.8 % of the prompts are longer")
+
+
+def test_replies_that_the_limit_cuts_do_not_fit():
+    found = answer(one("8000", "300"), max_model_len=8192)
+    assert verdict(found) == ("does not fit", 1)
+    assert "100 % of the requests exceed the limit of 8,192 tokens" in ruling(found).why
+    assert verdict(answer(one("8000", "192"), max_model_len=8192)) == ("fits", 0)
+
+
+def test_beyond_p95_the_share_is_told_and_the_verdict_stands():
+    """p95 5,000 and max 10,000: 8,000 is at share 0.95 + 0.05 x 3 / 5 = 0.98."""
+    found = answer(one("1000:4900:9900", "100"), max_model_len=8000)
+    assert verdict(found) == ("fits", 0)
+    assert "; 1.9 % of the prompts are longer than the limit of 8,000 tokens" in ruling(found).why
+
+
+def test_the_class_beyond_the_limit_is_named():
+    found = answer(CHAT, RAG, max_model_len=4096)
+    assert "of the prompts of class rag are longer than the limit of 4,096 tokens" in ruling(found).why
+    assert verdict(found) == ("does not fit", 1)
+
+
+def test_a_slot_of_llamacpp_is_a_limit_too():
+    """-c 8192 -np 4: 2,048 tokens a slot."""
+    launch = "llama-server -m x.gguf -c 8192 -np 4"
+    keys = {"engine": None, "engine_version": None, "max_model_len": None, "kv_pool_gib": None, "launch": launch}
+    found = answer(one("1000:4000", "400"), target=4, accelerator="h100-sxm", **keys)
+    assert verdict(found) == ("does not fit", 1)
+    assert "the limit of 2,048 tokens a request (-c)" in ruling(found).why
+
+
 # ----------------------------------------------------------------------------------------------------- at the target
 
 
