@@ -1,6 +1,5 @@
 """The keys of a row that describes one deployment to an instrument, and how their values are checked."""
 
-import math
 from collections.abc import Callable, Container, Mapping
 from typing import Any
 
@@ -9,14 +8,18 @@ from auditor.loading.problems import did_you_mean, one_line
 
 __all__ = ["KEYS", "checked", "refuse"]
 
-_LARGEST = 10**15  # bytes
-_MOST_GIB = 10**6
+_BYTES = (1, 10**15)
+_GIB = (1e-6, 10**6)
+_WIDTH = (1 / 16, 16)  # bytes of an element
+_SHARE = (1e-6, 1)
+_RATIO = (1e-6, 10**6)
 _MOST = 10**9  # tokens, requests
 _DEVICES = 2**16
+_LONGEST = 2**16  # characters of a text; launch lines are the longest
 
 
 def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value.strip() else None
+    return value if isinstance(value, str) and len(value) <= _LONGEST and value.strip() else None
 
 
 def _whole(value: Any) -> int | None:
@@ -34,19 +37,30 @@ def _degree(value: Any) -> int | None:
     return found if found is not None and found <= _DEVICES else None
 
 
-def _amount(value: Any) -> float | None:
+def _within(value: Any, least: float, most: float) -> float | None:
+    """A number in these bounds; compared as it is written, since no float holds an integer of 400 digits."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if number and math.isfinite(value) and 0 < value < _LARGEST else None
+    return float(value) if number and least <= value <= most else None
+
+
+def _bytes(value: Any) -> float | None:
+    return _within(value, *_BYTES)
 
 
 def _gib(value: Any) -> float | None:
-    found = _amount(value)
-    return found if found is not None and found <= _MOST_GIB else None
+    return _within(value, *_GIB)
+
+
+def _width(value: Any) -> float | None:
+    return _within(value, *_WIDTH)
 
 
 def _share(value: Any) -> float | None:
-    found = _amount(value)
-    return found if found is not None and found <= 1 else None
+    return _within(value, *_SHARE)
+
+
+def _ratio(value: Any) -> float | None:
+    return _within(value, *_RATIO)
 
 
 def _switch(value: Any) -> bool | None:
@@ -66,12 +80,14 @@ def _id(value: Any) -> Any:
 
 
 _WANTED: Mapping[Callable[[Any], Any], str] = {
-    _text: "text is needed",
+    _text: f"text of up to {_LONGEST} characters is needed",
     _whole: "a whole number of 0 or more is needed",
     _count: "a whole number of 1 or more is needed",
     _degree: f"a whole number from 1 to {_DEVICES} is needed",
-    _amount: "a number above 0 is needed",
-    _gib: f"a number of GiB above 0 and up to {_MOST_GIB} is needed",
+    _bytes: f"a number of bytes from 1 to {_BYTES[1]} is needed",
+    _gib: f"a number of GiB from {_GIB[0]:f} to {_GIB[1]} is needed",
+    _width: f"bytes of an element, from {_WIDTH[0]} to {_WIDTH[1]}, are needed",
+    _ratio: f"a ratio from {_RATIO[0]:f} to {_RATIO[1]} is needed",
     _share: "a fraction above 0 and up to 1 is needed, such as 0.9",
     _switch: "true or false is needed",
     _mapping: "an object with keys is needed",
@@ -96,10 +112,9 @@ _BY_KIND: Mapping[Callable[[Any], Any], tuple[str, ...]] = {
     ),
     _whole: ("num_speculative_tokens", "extra_full_layers"),
     _gib: ("gpu_memory_gib", "weights_gib", "kv_pool_gib"),
-    _amount: (
-        *("weight_file_bytes", "kv_bytes_per_element", "ssm_bytes", "conv_bytes"),
-        *("swa_full_tokens_ratio", "mamba_full_ratio"),
-    ),
+    _bytes: ("weight_file_bytes",),
+    _width: ("kv_bytes_per_element", "ssm_bytes", "conv_bytes"),
+    _ratio: ("swa_full_tokens_ratio", "mamba_full_ratio"),
     _share: ("gpu_memory_utilization", "mem_fraction_static", "memory_fraction"),
     _switch: ("enforce_eager", "hybrid_kv_cache_manager", "swa_full", "kv_unified"),
 }

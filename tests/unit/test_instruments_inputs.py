@@ -108,7 +108,7 @@ def test_the_callers_own_keys_are_left_alone_and_null_says_nothing():
         ({"tensor_parallel": True}, "tensor_parallel: True, a whole number"),
         ({"tensor_parallel": "two"}, "tensor_parallel: 'two', a whole number"),
         ({"gpu_memory_utilization": 90}, "gpu_memory_utilization: 90, a fraction"),
-        ({"kv_pool_gib": float("nan")}, "kv_pool_gib: nan, a number of GiB above 0"),
+        ({"kv_pool_gib": float("nan")}, "kv_pool_gib: nan, a number of GiB from 0.000001"),
         ({"enforce_eager": "yes"}, "enforce_eager: 'yes', true or false"),
         ({"model_config_inline": {}}, "model_config_inline: {}, an object"),
         ({"model_config_inline": {"architectures": ["Foo"]}}, "model_config_inline: architecture Foo"),
