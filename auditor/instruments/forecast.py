@@ -8,6 +8,15 @@ from auditor.theory.ranking import Ranked
 
 __all__ = ["forecast"]
 
+_MEANING = {
+    "bound": "largest part of the step's expected time without others' prompts; mixed where none is 1.3 times the next",
+    "largest": "the same with others' prompts, which are read between decode steps, as a part of their own",
+    "limit_bound": "what sets the physical limit, in which only what must move or be multiplied counts, at the highest "
+    "rate that the device has for these weights",
+    "bound_at_peak": "what the products' FLOP/byte say against the ridge of the dtype that they run in",
+    "of_which_links": "the part of overhead in which devices exchange data",
+}
+
 
 def forecast(found: Predicted) -> dict[str, Any]:
     """The answer as plain data of `schema_version` 1."""
@@ -43,6 +52,7 @@ def forecast(found: Predicted) -> dict[str, Any]:
         "cost": _cost(found),
         "holds": _number(found.holds, "sequences", "computed"),
         "ranking": [_ranked(row) for row in found.ranking],
+        "meaning": dict(_MEANING),
         "provisional": list(found.provisional),
         "notes": list(dict.fromkeys(found.notes)),
     }
@@ -55,14 +65,14 @@ def _number(value: float | None, unit: str, origin: str) -> dict[str, Any] | Non
 def _speed(speed: Speed | None) -> dict[str, Any] | None:
     if speed is None:
         return None
-    expected, limit = speed.expected, speed.limit
+    expected, own, limit = speed.expected, speed.expected.own, speed.limit
     parts = {
-        "weights": expected.weights_s,
-        "kv": expected.kv_s,
-        "compute": expected.compute_s,
-        "overhead": expected.overhead_s,
+        "weights": own.weights_s,
+        "kv": own.kv_s,
+        "compute": own.compute_s,
+        "overhead": own.overhead_s,
+        "others_prompts": expected.prompts_s,
         "of_which_links": expected.links_s,
-        "of_which_prompts": expected.prompts_s,
     }
     return {
         "seconds": {
@@ -73,10 +83,12 @@ def _speed(speed: Speed | None) -> dict[str, Any] | None:
             "from": "computed",
         },
         "band": "80 %",
-        "bound": expected.bound,
+        "bound": own.bound,
+        "largest": expected.largest,
         "parts": {name: _number(seconds, "s", "computed") for name, seconds in parts.items()},
         "limit": _number(speed.least, "s", "computed"),
         "limit_bound": limit.bound,
+        "bound_at_peak": speed.phase.binds(speed.ridge),
         "products": _phase(speed.phase),
         "source": expected.source,
     }

@@ -22,12 +22,15 @@ _FASTER = 8  # accelerators shown in the ranking
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """One phase: the expected time, the least that physics allows (both in seconds), and its products."""
+    """One phase: the expected time, the least that physics allows (both in seconds), and its products, which meet the
+    device at `ridge` FLOP/byte.
+    """
 
     expected: Prediction
     limit: Limit
     least: float
     phase: Phase
+    ridge: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +102,8 @@ def predict(
 def _prefill(ready: Theory, load: Load) -> Speed | None:
     if not load.prompt:
         return None
-    limit = prefill_limit(*ready, load.prompt)
-    return Speed(predict_prefill(*ready, load.prompt), limit, limit.seconds, prefill_phase(*ready[:2], load.prompt))
+    limit, phase = prefill_limit(*ready, load.prompt), prefill_phase(*ready[:2], load.prompt)
+    return Speed(predict_prefill(*ready, load.prompt), limit, limit.seconds, phase, _ridge(ready, phase))
 
 
 def _decode(ready: Theory, load: Load) -> Speed | None:
@@ -110,7 +113,12 @@ def _decode(ready: Theory, load: Load) -> Speed | None:
     limit = decode_limit(*ready, load.batch, held)
     expected = predict_decode(*ready, load.batch, held, load.ratio)
     least = limit.seconds / (1 + ready[1].speculative_tokens)
-    return Speed(expected, limit, least, decode_phase(*ready[:2], load.batch, held))
+    phase = decode_phase(*ready[:2], load.batch, held)
+    return Speed(expected, limit, least, phase, _ridge(ready, phase))
+
+
+def _ridge(ready: Theory, phase: Phase) -> float:
+    return ridge(ready[2].at(phase.total.bytes), ready[1])
 
 
 def _request(load: Load, prefill: Speed | None, decode: Speed | None) -> float | None:

@@ -9,6 +9,7 @@ from auditor.report import products
 from auditor.report.fit import Part, bar
 from auditor.report.words import clean, quantity
 from auditor.theory.ranking import Ranked
+from auditor.theory.roofline import Prediction
 from auditor.units import plain
 
 __all__ = ["render"]
@@ -20,6 +21,15 @@ _WHY = {
     "compute": "multiplying takes most of it: more or faster units gain most, and fewer tokens to read",
     "overhead": "launching kernels and exchanging data take most of it: fewer devices or larger steps gain most",
     "mixed": "no part is 1.3 times the next: it takes more than one change",
+    "prompts": "others' prompts are read between the steps and take most of it: cached prefixes, fewer sequences at "
+    "once, or prompts read by instances of their own gain most",
+}
+_BOUND = {
+    "weights": "weights",
+    "kv": "KV cache",
+    "compute": "compute",
+    "overhead": "overhead",
+    "mixed": "several parts",
 }
 _NAMES = {"decode": "a token of each sequence", "prefill": "to the first token of a prompt alone"}
 
@@ -93,24 +103,35 @@ def _products(found: Predicted) -> Iterable[str]:
 
 def _parts(found: Predicted) -> Iterable[str]:
     for name, speed in _phases(found):
-        expected = speed.expected
+        expected, own = speed.expected, speed.expected.own
         parts = [
-            Part("#", "weights", expected.weights_s),
-            Part("=", "KV cache" if name == "decode" else "scores", expected.kv_s),
-            Part("*", "compute", expected.compute_s),
-            Part("+", "overhead", expected.overhead_s),
+            Part("#", "weights", own.weights_s),
+            Part("=", "KV cache" if name == "decode" else "scores", own.kv_s),
+            Part("*", "compute", own.compute_s),
+            Part("+", "overhead", own.overhead_s, _links(expected.links_s)),
+            Part("o", "others' prompts", expected.prompts_s),
         ]
-        yield f"{name}: where {quantity(expected.seconds, 's')} go (bound by {_bound(expected.bound)})"
+        yield from _wrap(f"{name}: where {quantity(expected.seconds, 's')} go ({_title(expected)})")
         yield bar(parts)
-        shown = ", ".join(f"{part.symbol} {part.name} {quantity(part.size, 's')}" for part in parts if part.size > 0)
-        of_these = (("between devices", expected.links_s), ("on others' prompts", expected.prompts_s))
-        also = ", ".join(f"{quantity(seconds, 's')} {what}" for what, seconds in of_these if seconds > 0)
-        yield from _wrap(f"{shown} (of these {also})" if also else shown, "  ")
-        yield from _wrap(f"{_WHY[expected.bound]}. Priors: {expected.source}.", "  ")
+        shown = (f"{part.symbol} {part.name} {quantity(part.size, 's')}{part.note}" for part in parts if part.size > 0)
+        yield from _wrap(", ".join(shown), "  ")
+        yield from _wrap(f"{_WHY[expected.largest]}. {_at_peak(speed)}Priors: {expected.source}.", "  ")
 
 
-def _bound(bound: str) -> str:
-    return "several parts" if bound == "mixed" else bound
+def _links(seconds: float) -> str:
+    return f" (of it {quantity(seconds, 's')} between devices)" if seconds > 0 else ""
+
+
+def _title(expected: Prediction) -> str:
+    """What bounds the step itself, and that others' prompts take most of its time where they do."""
+    bound = f"bound by {_BOUND[expected.own.bound]}"
+    return f"mostly others' prompts; the step itself is {bound}" if expected.largest == "prompts" else bound
+
+
+def _at_peak(speed: Speed) -> str:
+    """Why the products above name another part than the bar, where they do."""
+    peak, own = speed.phase.binds(speed.ridge), speed.expected.own.bound
+    return "" if peak == own else f"If all ran at its peak (table above), {_BOUND[peak]} would bind. "
 
 
 # -------------------------------------------------------------------------------------------------------------- service

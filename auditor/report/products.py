@@ -122,10 +122,8 @@ def _shape(count: float, width: int, phase: Phase) -> str:
 
 
 def _binds(phase: Phase, ridge: float) -> str:
-    """What the intensity says: compute above the ridge, else whatever moves more bytes."""
-    if phase.total.intensity >= ridge > 0:
-        return "compute"
-    return "KV cache" if phase.attention.bytes > phase.linear.bytes else "weights"
+    bound = phase.binds(ridge)
+    return "KV cache" if bound == "kv" else bound
 
 
 # ---------------------------------------------------------------------------------------------------------------- data

@@ -58,6 +58,12 @@ class Phase:
         """All of the step's work on one device."""
         return self.linear + self.attention
 
+    def binds(self, ridge: float) -> Literal["compute", "kv", "weights"]:
+        """What would bind if all ran at its peak: compute above the ridge, else whatever moves more bytes."""
+        if self.total.intensity >= ridge > 0:
+            return "compute"
+        return "kv" if self.attention.bytes > self.linear.bytes else "weights"
+
 
 def prefill_phase(geometry: Geometry, settings: Settings, prompt_tokens: float) -> Phase:
     """A whole prompt alone: every weight is read once for N tokens, keys and values are written once."""

@@ -33,6 +33,7 @@ from auditor.theory.work import (
 __all__ = ["Limit", "Prediction", "decode_limit", "predict_decode", "predict_prefill", "prefill_limit"]
 
 Bound = Literal["weights", "kv", "compute", "overhead", "mixed"]
+Largest = Literal["weights", "kv", "compute", "overhead", "mixed", "prompts"]
 _DOMINATES = 1.3
 
 
@@ -59,7 +60,8 @@ class Prediction:
     """Expected seconds with an 80 % band, split into what costs them; `bound` is mixed where no part is 1.3 x the next.
 
     `links_s` is the part of `overhead_s` that devices spend on talking to each other, `prompts_s` the part of a decode
-    step's time in which others' prompts are read. `source` names the measurements behind the band.
+    step's time in which others' prompts are read, `prompts_compute_s` of it within `compute_s` and the rest within
+    `overhead_s`. `source` names the measurements behind the band.
     """
 
     seconds: float
@@ -72,7 +74,32 @@ class Prediction:
     overhead_s: float
     links_s: float = 0.0
     prompts_s: float = 0.0
+    prompts_compute_s: float = 0.0
     source: str = ""
+
+    @property
+    def own(self) -> "Prediction":
+        """What the step costs without others' prompts: its parts, and what bounds it."""
+        compute = max(0.0, self.compute_s - self.prompts_compute_s)
+        overhead = max(0.0, self.overhead_s - (self.prompts_s - self.prompts_compute_s))
+        return replace(
+            self,
+            seconds=max(0.0, self.seconds - self.prompts_s),
+            bound=_bound(self.weights_s, self.kv_s, compute, overhead),
+            compute_s=compute,
+            overhead_s=overhead,
+            prompts_s=0.0,
+            prompts_compute_s=0.0,
+        )
+
+    @property
+    def largest(self) -> Largest:
+        """The part that most of the time goes to, others' prompts as one of them; mixed where none stands out."""
+        own = self.own
+        most = max(own.weights_s, own.kv_s, own.compute_s, own.overhead_s)
+        if self.prompts_s >= _DOMINATES * most > 0:
+            return "prompts"
+        return own.bound if self.prompts_s * _DOMINATES <= most else "mixed"
 
 
 # --------------------------------------------------------------------------------------------------------------- limits
@@ -177,7 +204,7 @@ def predict_decode(  # noqa: PLR0917 (the six arguments of the law, in the order
     band = (_apart(law.low, found.likely / found.high), _apart(law.high, found.likely / found.low))
     least = limit.seconds / (1 + settings.speculative_tokens)
     step = _prediction(least, (weights, kv, compute, overhead), band, law.source)
-    return replace(step, links_s=crossing, prompts_s=read * alone + waited)
+    return replace(step, links_s=crossing, prompts_s=read * alone + waited, prompts_compute_s=read * alone)
 
 
 def _weights(

@@ -12,6 +12,7 @@ from auditor.instruments.forecast import forecast
 from auditor.instruments.guess import guess
 from auditor.instruments.load import asked
 from auditor.instruments.predict import Predicted, predict
+from auditor.report.predict import render
 
 ROW: dict[str, Any] = {
     "model": "llama-3.1-70b",
@@ -189,6 +190,45 @@ def test_the_document_gives_units_and_origins():
     whole = sum(part["value"] for name, part in parts.items() if not name.startswith("of_which"))
     assert whole == pytest.approx(data["decode"]["seconds"]["value"])
     assert json.loads(json.dumps(data)) == data
+
+
+def test_one_bottleneck_of_a_step_is_named_everywhere():
+    """64 x 4,125 tokens of 128 KiB over 3.35 TB/s take 10.3 ms at best, weights 4.5 ms: the KV cache binds a step; the
+    63 prompts of 4,000 tokens that others bring in each 250 steps take over twice as long.
+    """
+    row = {**ROW, "model": "llama-3.1-8b", "count": 1, "tensor_parallel": 1, "quantization": None, "engine": "vllm"}
+    found, load = asked({**row, "batch": 64, "output_tokens": 250})
+    step = (answer := predict(found, load)).decode
+    assert step is not None
+    assert (step.expected.own.bound, step.expected.largest, step.phase.binds(step.ridge)) == ("kv", "prompts", "kv")
+    assert 60.0e-3 * 63 / 250 < step.expected.prompts_s < step.expected.seconds
+    text = " ".join(render(answer).split())
+    assert "mostly others' prompts; the step itself is bound by KV cache" in text
+    assert "faster units" not in text.partition("decode: where")[2]
+    assert "would bind" not in text
+    data = forecast(answer)["decode"]
+    assert (data["bound"], data["largest"], data["limit_bound"], data["bound_at_peak"]) == ("kv", "prompts", "kv", "kv")
+
+
+def test_a_part_is_never_larger_than_the_whole_it_stands_in():
+    found = told()
+    assert found.decode is not None
+    own = found.decode.expected.own
+    assert found.decode.expected.prompts_s > own.overhead_s > own.links_s > 0
+    parts = own.weights_s + own.kv_s + own.compute_s + own.overhead_s
+    assert parts + found.decode.expected.prompts_s == pytest.approx(found.decode.expected.seconds)
+    text = " ".join(render(found).split())
+    assert "o others' prompts" in text
+    assert "of these" not in text
+
+
+def test_a_peak_that_binds_elsewhere_is_explained():
+    """One sequence on eight devices: launches take longer than reading an eighth of the weights."""
+    small = told(model="llama-3.1-8b", count=8, tensor_parallel=8, batch=1)
+    assert small.decode is not None
+    assert small.decode.expected.own.bound == "overhead"
+    text = " ".join(render(small).split())
+    assert "If all ran at its peak (table above), weights would bind." in text
 
 
 # ----------------------------------------------------------------------------------------------------------------- cli
