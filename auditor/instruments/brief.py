@@ -32,6 +32,8 @@ def brief(row: Mapping[str, Any], base: Path | None = None) -> dict[str, Any]:
 
 def _pool(found: Inputs) -> dict[str, Any]:
     geometry, settings = found.geometry, found.settings
+    if found.misnamed and not found.started:
+        raise UsageError(found.no_device)
     split = None if settings.pins_pool else memory_of(found)
     kv = kv_pool(geometry, settings, None if split is None else max(0.0, split.pool))
     length = settings.max_model_len or geometry.max_position

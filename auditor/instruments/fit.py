@@ -95,7 +95,7 @@ class Fit:
 def fit(found: Inputs, question: Question) -> Fit:
     """Answer a question. Raises UsageError where an input lacks or the engine refuses these settings."""
     geometry, settings, device = found.geometry, found.settings, found.device
-    if device is None and not settings.pins_pool:
+    if device is None and (not settings.pins_pool or (found.misnamed and not found.started)):
         raise UsageError(found.no_device)
     try:
         weighed = device is not None and (weights_of(found) is not None or not settings.pins_pool)

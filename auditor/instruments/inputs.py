@@ -54,8 +54,8 @@ _VENDORS = (
 class Inputs:
     """What a row says, completed by the engine's defaults and the catalogue.
 
-    `device` is None where none is named or the one that is is not known; `no_device` says why, for whoever needs one. A
-    device outside the catalogue whose memory is given has no bandwidth and no flops. `sources` say where each field of
+    `device` is None where none is named or the one that is is not known; `no_device` says why, for whoever needs one, and
+    `misnamed` that one is named. A device outside the catalogue whose memory is given has no bandwidth and no flops. `sources` say where each field of
     `settings` comes from, and "geometry", "device" and "weights" likewise; `notes` what was assumed.
     """
 
@@ -65,6 +65,7 @@ class Inputs:
     sources: Mapping[str, str]
     notes: tuple[str, ...] = ()
     no_device: str = ""
+    misnamed: bool = False
 
     @property
     def started(self) -> bool:
@@ -106,6 +107,7 @@ def inputs(
         sources=told,
         notes=(*notes, *geometry.notes, *unsure(geometry, settings, sources), *([doubt] if doubt and device else ())),
         no_device="" if device is not None else doubt,
+        misnamed=device is None and "accelerator" in values,
     )
 
 

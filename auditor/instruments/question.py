@@ -97,6 +97,7 @@ def from_profile(loaded: Loaded, here: Here | None = None) -> tuple[Inputs, Ques
         sources=told,
         notes=notes,
         no_device=f"{loaded.path}: {no_device}" if device is None else "",
+        misnamed=device is None and profile.deployment.accelerator is not None,
     )
     return found, _question(loaded)
 

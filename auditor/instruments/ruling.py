@@ -36,7 +36,7 @@ def ruling(fit: Fit) -> Ruling:
     where several are as bad.
     """
     room = _target(fit) if fit.question.target is not None else _room(fit)
-    found = (_memory(fit), _start(fit), _lengths(fit), room)
+    found = (_memory(fit), _start(fit), _lengths(fit), _unweighed(fit, room), room)
     worst = min((one for one in found if one is not None), key=lambda one: _WORST.index(one.status))
     tail = beyond(fit.question.classes, fit.limit)
     if tail is None or tail.decides or worst.status == "does not fit":
@@ -62,6 +62,14 @@ def _memory(fit: Fit) -> Ruling | None:
     parts = f"{in_gib(found.weights)} of weights and {in_gib(found.overhead)} for the engine"
     why = f"{parts} exceed the {in_gib(found.budget)} a device that it may use"
     return Ruling("does not fit" if found.pool_high <= 0 else "may fit", why)
+
+
+def _unweighed(fit: Fit, room: Ruling) -> Ruling | None:
+    """Where a flag fixes the pool and nothing tells whether a device holds it beside the weights."""
+    if fit.memory is not None or fit.inputs.started:
+        return None
+    missing = fit.inputs.no_device or "the size of the weights is not known"
+    return Ruling("may fit", f"whether a device has the memory is not judged ({missing}); else {room.why}")
 
 
 def _start(fit: Fit) -> Ruling | None:

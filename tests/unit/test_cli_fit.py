@@ -72,6 +72,14 @@ def test_a_launch_line_stands_for_flags(fit):
     assert "--max-num-seqs lets only 7 run at once" in out
 
 
+def test_without_an_accelerator_a_pool_that_a_flag_fixes_is_not_known_to_fit(fit):
+    code, out, _ = fit("--launch", "llama-server -m llama-3.1-8b -c 8192 -np 1")
+    assert code == 4
+    told = "MAY FIT: whether a device has the memory is not judged (accelerator: none is named;"
+    assert " ".join(out.split()).startswith(told)
+    assert fit("--launch", "llama-server -m llama-3.1-8b -c 8192 -np 1", "--accelerator", "h100")[0] == 0
+
+
 def test_a_profile_is_judged_class_by_class(fit):
     code, out, _ = fit("embedded", "--json")
     shown = json.loads(out)
@@ -93,6 +101,7 @@ def test_a_profile_without_traffic_or_model_says_so(fit, tmp_path):
         ([], "model: none is given"),
         (["--model", "llama-3.1-8b"], "accelerator: none is named"),
         (["--model", "llama-3.1-8b", "--accelerator", "h1000"], "accelerator: unknown accelerator 'h1000'"),
+        (["--launch", "llama-server -m llama-3.1-8b -c 8192", "--accelerator", "h100x"], "accelerator: unknown"),
         ([*QUESTION, "--prompt", "100"], "--prompt and --output: give both"),
         ([*QUESTION, *LOAD, "--shared-prefix", "x"], "--shared-prefix x: a number of tokens"),
         ([*QUESTION, "--shared-prefix", "10"], "--shared-prefix: is a part of --prompt"),
@@ -172,6 +181,15 @@ def test_weights_are_told_where_the_pool_cannot_be(batch):
     (found,) = batch(row)
     assert set(found) == {"id", "weights_gib", "error"}
     assert str(found["error"]).endswith("or give gpu_memory_gib")
+
+
+def test_an_accelerator_that_is_not_known_is_an_error_where_the_context_fixes_the_pool(batch):
+    """A pool that an engine had needs no device."""
+    row = {"id": 1, "model": "llama-3.1-8b", "launch": "llama-server -m x -c 8192", "accelerator": "h100x"}
+    asked, known = batch(row, {**row, "kv_pool_gib": 1})
+    assert asked["error"].startswith("accelerator: unknown accelerator 'h100x'")
+    assert "kv_tokens" not in asked
+    assert known["kv_tokens"] == 8192
 
 
 def test_a_batch_may_come_from_stdin(fit, monkeypatch):
