@@ -1,11 +1,9 @@
 """`audit fit`: what fits into a deployment's memory, by arithmetic alone."""
 
 import json
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -92,7 +90,7 @@ def command(
     audit fit --batch questions.jsonl > answers.jsonl
 
     Exits 0 if it fits, 1 if not (at p95 lengths), 4 if that is within the band of what the engine itself takes; with
-    --batch 0 once every line is answered.
+    --batch 0 once every line is answered, or its reader has gone away.
     """
     row = {
         "model": model,
@@ -182,22 +180,7 @@ def _answer(found: "Inputs", question: "Question", *, as_json: bool, clean: Call
 
 
 def _batch(source: str) -> None:
-    from auditor.instruments.batch import answered
+    from auditor.cli.batches import answer_lines
     from auditor.instruments.brief import brief
 
-    with _lines(source) as lines:
-        for line in answered(lines, brief):
-            write(line)
-
-
-@contextmanager
-def _lines(source: str) -> Iterator[TextIO]:
-    """The lines of a file or of stdin. Raises UsageError where they cannot be read."""
-    if source == "-":
-        yield sys.stdin
-        return
-    try:
-        with Path(source).open(encoding="utf-8", errors="replace") as lines:
-            yield lines
-    except OSError as error:
-        raise UsageError(f"--batch {source}: cannot be read ({error.strerror or error})") from None
+    answer_lines(source, brief)

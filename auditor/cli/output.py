@@ -82,8 +82,8 @@ def targets(specs: Sequence[str], *, always_print: bool = True) -> tuple[Target,
 # ------------------------------------------------------------------------------------------------------------- writing
 
 
-def write(text: str) -> None:
-    """Put `text` on stdout. A reader that went away (`| head`) is no error and changes no exit code.
+def write(text: str) -> bool:
+    """Put `text` on stdout; False where its reader went away (`| head`), which is no error and changes no exit code.
 
     Raises UsageError where stdout cannot be written (a full disk).
     """
@@ -95,6 +95,8 @@ def write(text: str) -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):
             raise UsageError(f"stdout cannot be written ({error.strerror}); send it to another place") from None
+        return False
+    return True
 
 
 def say(text: str) -> None:

@@ -1,11 +1,9 @@
 """`audit predict`: how fast a deployment is at a load, and what bounds it, by arithmetic and priors alone."""
 
 import json
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -150,7 +148,8 @@ def _declared(profile: str, *, as_json: bool) -> None:
     price = declared / found.settings.devices if declared is not None else None
     prices = {found.device.key: price} if found.device is not None and price is not None else {}
     rate = loaded.profile.traffic.request_rate
-    _print(predict(found, load, prices, rate), as_json=as_json, clean=Redactor(loaded.secrets).text)
+    answer = predict(found, load, prices, rate, loaded.profile.traffic.classes)
+    _print(answer, as_json=as_json, clean=Redactor(loaded.secrets).text)
 
 
 def _print(answer: "Predicted", *, as_json: bool, clean: Callable[[str], str] = str) -> None:
@@ -217,22 +216,7 @@ def _rate(written: str | None) -> float | None:
 
 
 def _file(source: str) -> None:
-    from auditor.instruments.batch import answered
+    from auditor.cli.batches import answer_lines
     from auditor.instruments.guess import guess
 
-    with _lines(source) as lines:
-        for line in answered(lines, guess):
-            write(line)
-
-
-@contextmanager
-def _lines(source: str) -> Iterator[TextIO]:
-    """The lines of a file or of stdin. Raises UsageError where they cannot be read."""
-    if source == "-":
-        yield sys.stdin
-        return
-    try:
-        with Path(source).open(encoding="utf-8", errors="replace") as lines:
-            yield lines
-    except OSError as error:
-        raise UsageError(f"--batch {source}: cannot be read ({error.strerror or error})") from None
+    answer_lines(source, guess)
