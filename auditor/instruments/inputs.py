@@ -7,56 +7,40 @@ import json
 import re
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from auditor.catalog import accelerators, hf
-from auditor.engines.dated import release_before
-from auditor.engines.flavours import FLAVOURS
+from auditor.catalog import hf
 from auditor.engines.formats import dtype
-from auditor.engines.launch import Launch, parse_launch
+from auditor.engines.launch import Launch
 from auditor.engines.settings import drafting, resolve
 from auditor.errors import UsageError
+from auditor.instruments.devices import device, device_source
+from auditor.instruments.engine import endpoint, launched, version
+from auditor.instruments.engine import engine as served_by
 from auditor.instruments.keys import checked
 from auditor.instruments.layers import from_layers
 from auditor.instruments.naming import as_named, unsure
 from auditor.instruments.refusals import refuse
 from auditor.loading import Here, read_model
-from auditor.loading.problems import one_line
-from auditor.profile import Deployment, Endpoint, Profile
+from auditor.profile import Deployment, Profile
 from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Geometry
-from auditor.theory.kv.releases import NEWEST, build, releases
 from auditor.theory.settings import Settings
 
 __all__ = ["Inputs", "inputs"]
 
 _GIB = 1 << 30
-_ENGINES = (  # how people write engines, and what is computed for them
-    (r"vllm|aphrodite", "vllm"),
-    (r"sglang", "sglang"),
-    (r"llama\.?[ _-]?cpp|ollama|lm ?studio|koboldcpp", "llamacpp"),
-    (r"tensorrt|trt-?_?llm|\btrt\b|\bnim\b", "trtllm"),
-    (r"lmdeploy|turbomind", "lmdeploy"),
-)
-_RELEASE = re.compile(r"(?<![\d.-])v?(\d{1,2}\.\d+x?(?:\.(?:\d+|x))?)(?![\dx])")
-_VENDORS = (
-    (r"nvidia|cuda|rtx|gtx|tesla|quadro|titan|[ahbv]\d{2,3}s?\b|\b[kmp]\d{2,3}\b|\b\d0[5-9]0(?:\b|ti)", "nvidia"),
-    (r"\bamd\b|\bmi\d|radeon|\brx ?\d|rocm", "amd"),
-    (r"intel|\barc|gaudi", "intel"),
-    (r"apple|\bm\d\b", "apple"),
-    (r"\bcpu\b|xeon|epyc", "cpu"),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
     """What a row says, completed by the engine's defaults and the catalogue.
 
-    `device` is None where none is named or the one that is is not known; `no_device` says why, for whoever needs one, and
-    `misnamed` that one is named. A device outside the catalogue whose memory is given has no bandwidth and no flops. `sources` say where each field of
-    `settings` comes from, and "geometry", "device" and "weights" likewise; `notes` what was assumed.
+    `device` is None where none is named or the one that is is not known (`misnamed`); `no_device` says why, for whoever
+    needs one. A device outside the catalogue whose memory is given has no bandwidth and no flops. `sources` say where
+    each field of `settings` comes from, and "geometry", "device" and "weights" likewise; `notes` what was assumed.
     """
 
     geometry: Geometry
@@ -82,108 +66,33 @@ def inputs(
     Raises UsageError with the key, what is wrong, and what to do.
     """
     values = checked(row, also)
-    launch = _launch(values)
-    engine, notes = _engine(values, launch)
+    launch = launched(values)
+    found, doubt = device(values, here)
+    engine, notes = served_by(values, launch, found)
     if launch is not None:
         notes += tuple(f"launch: {said}" for said in (*launch.problems, *launch.unknown))
     geometry = _geometry(values, launch, base or Path())
-    device, doubt = _device(values, here)
-    version, unread = _version(values, launch, engine)
+    release, unread = version(values, launch, engine)
     notes += unread
-    profile = Profile(version=1, name="", endpoint=_endpoint(engine), deployment=_deployment(values, version))
+    profile = Profile(version=1, name="", endpoint=endpoint(engine), deployment=_deployment(values, release))
     drafted = drafting(profile, launch)
     draft = _model(drafted, base or Path()) if drafted is not None else None
     known = draft if isinstance(draft, Geometry) else None
-    settings, sources = resolve(profile, launch, None, geometry, device, draft=known)
-    own = _own(values, engine) | _computing(values, device)
-    settings = replace(settings, engine=engine, engine_version=version or settings.engine_version, **own)
+    settings, sources = resolve(profile, launch, None, geometry, found, draft=known)
+    own = _own(values, engine) | _computing(values, found)
+    settings = replace(settings, engine=engine, engine_version=release or settings.engine_version, **own)
     refuse(values, geometry, settings, sources)
     told = {**sources, **dict.fromkeys(own, "declared"), "geometry": geometry.source}
-    told |= {"device": _device_source(values, device), "weights": _weights_source(values, geometry)}
+    told |= {"device": device_source(values, found), "weights": _weights_source(values, geometry)}
     return Inputs(
         geometry=geometry,
         settings=settings,
-        device=device,
+        device=found,
         sources=told,
-        notes=(*notes, *geometry.notes, *unsure(geometry, settings, sources), *([doubt] if doubt and device else ())),
-        no_device="" if device is not None else doubt,
-        misnamed=device is None and "accelerator" in values,
+        notes=(*notes, *geometry.notes, *unsure(geometry, settings, sources), *([doubt] if doubt and found else ())),
+        no_device="" if found is not None else doubt,
+        misnamed=found is None and "accelerator" in values,
     )
-
-
-# --------------------------------------------------------------------------------------------------------------- engine
-
-
-def _launch(values: Mapping[str, Any]) -> Launch | None:
-    if "launch" not in values:
-        return None
-    named = _flavour(values["engine"]) if "engine" in values else None
-    try:
-        return parse_launch(values["launch"], named if named in FLAVOURS else None)
-    except UsageError as error:
-        raise UsageError(f"launch: {str(error).removeprefix('deployment.launch: ')}") from None
-
-
-def _engine(values: Mapping[str, Any], launch: Launch | None) -> tuple[str, tuple[str, ...]]:
-    written = values.get("engine")
-    if written is None:
-        if launch is not None:
-            return launch.engine, ()
-        return "vllm", ("no engine is named: vLLM is assumed",)
-    engine = _flavour(written)
-    if engine is None:
-        return "generic", (f"the engine {one_line(written)} is not known: plain paging is assumed",)
-    return engine, ()
-
-
-@cache
-def _flavour(written: str) -> str | None:
-    """The engine that people mean, by the words they use for it and its forks."""
-    word = written.casefold()
-    if word in FLAVOURS:
-        return word
-    return next((name for pattern, name in _ENGINES if re.search(pattern, word)), None)
-
-
-def _version(values: Mapping[str, Any], launch: Launch | None, engine: str) -> tuple[str | None, tuple[str, ...]]:
-    """The version as numbers ("v0.11.2+rhai5" -> "0.11.2"), from its own key or the engine's ("vllm 0.18.0")."""
-    if engine == "llamacpp":
-        return _build(values.get("engine_version", "")) or _build(values.get("engine", "")), ()
-    written = values.get("engine_version")
-    if written is None:
-        told = launch.fields.get("engine_version") if launch is not None else None
-        found = _numbers(values.get("engine", ""))
-        return found or (str(told) if told else None), ()
-    span = releases(written)
-    if span is not None:
-        return "-".join(span), (
-            f"engine_version {one_line(written)} is a range: its first release's rules are assumed",
-        )
-    found = _numbers(written)
-    if found is not None:
-        return found, ()
-    found = release_before(engine, written)
-    if found is not None:
-        return found, (f"engine_version {one_line(written)} is taken as {found}, the newest release before that month",)
-    return None, (f"engine_version {one_line(written)} names no release: the newest rules are assumed",)
-
-
-@cache
-def _numbers(written: str) -> str | None:
-    """The first release of a text, with an x for what it leaves open: "0.8.x", "0.1x"."""
-    match = _RELEASE.search(written)
-    return None if match is None else match[1]
-
-
-def _build(written: str) -> str | None:
-    """llama.cpp's build, which no date is."""
-    number = build(written)
-    return None if number == NEWEST else f"b{number}"
-
-
-def _endpoint(engine: str) -> Endpoint:
-    known: Any = engine if engine in FLAVOURS else "generic"
-    return Endpoint(url="", engine=known)
 
 
 # ---------------------------------------------------------------------------------------------------------------- model
@@ -256,71 +165,6 @@ def _weights_source(values: Mapping[str, Any], geometry: Geometry) -> str:
     if "weights_gib" in values or "weight_file_bytes" in values:
         return "declared"
     return "the model's files" if geometry.weight_bytes is not None else "computed from parameters"
-
-
-# --------------------------------------------------------------------------------------------------------------- device
-
-
-def _device(values: Mapping[str, Any], here: Here | None) -> tuple[Device | None, str]:
-    """The accelerator, and what is wrong with it. One that the catalogue does not know serves by its memory alone."""
-    memory, written = values.get("gpu_memory_gib"), values.get("accelerator")
-    if written is None:
-        missing = "accelerator: none is named; name one, or give gpu_memory_gib"
-        return (None, missing) if memory is None else (_unknown("unknown", memory), "")
-    found = here() if here is not None and accelerators.is_this_cpu(written) else _accelerator(written)
-    if isinstance(found, Device):
-        return (found if memory is None else replace(found, usable_bytes=int(memory * _GIB))), ""
-    named = re.search(r"(\d{1,3}) ?g(?:i?b)?\b", written.casefold())  # "80G-class", "RTX2080Ti-22G"
-    if memory is None and named is None:
-        if _unknown(written, 0.0).kind == "cpu":
-            return None, f"accelerator: {one_line(written)} has the memory of its host: give gpu_memory_gib"
-        return None, f"{found}; or give gpu_memory_gib"
-    note = f"accelerator {one_line(written)} is not known: only its memory is used"
-    if memory is None and named is not None:
-        return replace(_unknown(written, float(named[1])), usable_bytes=None), note
-    return _unknown(written, memory or 0.0), note
-
-
-@lru_cache(maxsize=4096)
-def _accelerator(written: str) -> Device | UsageError:
-    """The catalogue's device; of several names ("A40/48G", "L40S/A40", "A100-40G?") the first that is known, and of
-    words written together ("ArcB70") each.
-    """
-    try:
-        return accelerators.find(written)
-    except UsageError as error:
-        first = UsageError(f"accelerator: {error}")
-    parts = re.split(r"[/?]", written)[: written.count("/") + written.count("?")]
-    for part in (re.sub(r"(?<=[a-z])(?=[A-Z])", " ", written), *parts):
-        try:
-            if re.search(r"[A-Za-z]", part):
-                return accelerators.find(part)
-        except UsageError:
-            continue
-    return first
-
-
-def _unknown(written: str, memory: float) -> Device:
-    """A device of which only the memory is known; its vendor by the words of its name."""
-    word = written.casefold()
-    vendor = next((name for pattern, name in _VENDORS if re.search(pattern, word)), "unknown")
-    return Device(
-        key=one_line(word),
-        name=one_line(written),
-        vendor=vendor,
-        kind="cpu" if vendor == "cpu" else "gpu",
-        memory_bytes=int(memory * _GIB),
-        usable_bytes=int(memory * _GIB),
-        bandwidth=0.0,
-        flops={},
-        notes=("not in the catalogue: no speed is known of it",),
-    )
-
-
-def _device_source(values: Mapping[str, Any], device: Device | None) -> str:
-    if "gpu_memory_gib" in values:
-        return "declared"
-    return "measured here" if device is not None and device.here else "catalogue"
 
 
 # ------------------------------------------------------------------------------------------------------------- settings

@@ -128,6 +128,21 @@ def test_a_mistake_is_one_line_that_names_its_key(keys, told):
 
 
 @pytest.mark.parametrize(
+    ("keys", "engine", "assumed"),
+    [
+        ({}, "vllm", "vLLM is assumed"),
+        ({"accelerator": "apple-m4-max-32-36gb"}, "llamacpp", "llama.cpp is assumed for an Apple device"),
+        ({"quantization": "q4_k_m"}, "llamacpp", "llama.cpp is assumed for a format of GGUF files"),
+        ({"model": "/x/Llama-3.1-8B-Q4_K_M.gguf"}, "llamacpp", "llama.cpp is assumed for a GGUF file"),
+    ],
+)
+def test_without_an_engine_the_one_that_serves_it_is_assumed(keys, engine, assumed):
+    found = inputs(row(engine=None, engine_version=None, **keys))
+    assert found.settings.engine == engine
+    assert f"no engine is named: {assumed}" in found.notes
+
+
+@pytest.mark.parametrize(
     ("written", "engine"),
     [
         ("vllm", "vllm"),
