@@ -1,19 +1,21 @@
 """`audit predict` in detail: how fast one replica is at a load, what bounds it, what it costs, what would be faster."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from auditor.instruments.brief import weights_of
+from auditor.instruments.caveats import caveats, limit_of, refuse_longer
 from auditor.instruments.inputs import Inputs
 from auditor.instruments.load import Load, Theory, provisional, theory
+from auditor.instruments.question import beyond
 from auditor.instruments.ranking import held_at_once, ranking
+from auditor.profile import TrafficClass
 from auditor.theory.cost import Cost, cost, replicas
 from auditor.theory.dominance import predicted_device_share
 from auditor.theory.phases import Phase, critical_tokens, decode_phase, prefill_phase, ridge
 from auditor.theory.ranking import Ranked
 from auditor.theory.roofline import Limit, Prediction, decode_limit, predict_decode, predict_prefill, prefill_limit
 from auditor.theory.work import rate
-from auditor.units import plain, quantity
+from auditor.units import percent
 
 __all__ = ["Predicted", "Speed", "predict"]
 
@@ -68,13 +70,19 @@ class Predicted:
 
 
 def predict(
-    found: Inputs, load: Load, prices: Mapping[str, float] | None = None, request_rate: float | None = None
+    found: Inputs,
+    load: Load,
+    prices: Mapping[str, float] | None = None,
+    request_rate: float | None = None,
+    classes: Iterable[TrafficClass] = (),
 ) -> Predicted:
-    """Answer a speed question. `prices` are per hour of one accelerator, by key; `request_rate` is per second.
+    """Answer a speed question. `prices` are per hour of one accelerator, by key; `request_rate` is per second; where
+    the load is the mean of `classes`, those of them that the engine does not take whole are told.
 
-    Raises UsageError where an input lacks.
+    Raises UsageError where an input lacks, or the load is longer than the context limit.
     """
     ready, prices = theory(found), prices or {}
+    refuse_longer(found, load)
     prefill, decode = _prefill(ready, load), _decode(ready, load)
     seconds = _request(load, prefill, decode)
     rate_of_one = load.batch / seconds if seconds else None
@@ -95,7 +103,7 @@ def predict(
         holds=holds,
         ranking=ranking(found, load, prices, _FASTER) if seconds else (),
         provisional=provisional(device, "bandwidth", "flops"),
-        notes=(*found.notes, *_too_large(found), *_held_note(load, holds)),
+        notes=(*found.notes, *_tails(found, classes), *caveats(found, load, holds)),
     )
 
 
@@ -128,6 +136,16 @@ def _request(load: Load, prefill: Speed | None, decode: Speed | None) -> float |
     return prefill.expected.seconds + max(0.0, load.output - 1) * decode.expected.seconds
 
 
+def _tails(found: Inputs, classes: Iterable[TrafficClass]) -> tuple[str, ...]:
+    """The requests of a traffic that are beyond the context limit though its mean is not."""
+    tail = beyond(classes, limit_of(found))
+    if tail is None:
+        return ()
+    what, share = ("prompts", tail.prompts) if tail.prompts > 0 else ("requests", tail.requests)
+    limit = f"the limit of {limit_of(found):,} tokens"
+    return (f"{percent(share)} of the {what} of class {tail.name} exceed {limit}: the engine refuses or cuts them",)
+
+
 def _cost(ready: Theory, load: Load, price: float | None, requests: float | None) -> Cost | None:
     """What a replica costs in the time of one request, shared between its prompt and its reply by device time."""
     if price is None or requests is None or not load.prompt or not load.output:
@@ -137,21 +155,3 @@ def _cost(ready: Theory, load: Load, price: float | None, requests: float | None
         decode = predict_decode(*ready, 1, load.held or load.prompt).seconds * load.output
         share = 1 - min(1.0, decode * requests)
     return cost(price * ready[1].devices, requests, share, load.prompt, load.output)
-
-
-def _too_large(found: Inputs) -> tuple[str, ...]:
-    weights, device = weights_of(found), found.device
-    if weights is None or device is None or weights <= (device.usable_bytes or device.memory_bytes):
-        return ()
-    name, size = device.name, quantity(weights, "bytes")
-    return (f"{size} of weights do not fit into one {name}: these times are those of one that had the memory",)
-
-
-def _held_note(load: Load, holds: float | None) -> tuple[str, ...]:
-    if holds is None or holds >= load.batch:
-        return ()
-    most = plain(max(0.0, holds), 3)
-    return (
-        f"the KV cache carries about {most} of {plain(load.batch)} such sequences at once (audit fit says more): the "
-        "others wait, and these times are those of a replica that carries all",
-    )

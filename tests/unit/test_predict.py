@@ -1,6 +1,7 @@
 """`audit predict`: rows in, figures out; the answer in detail, as data and as text."""
 
 import json
+import re
 import sys
 from typing import Any
 
@@ -12,6 +13,7 @@ from auditor.instruments.forecast import forecast
 from auditor.instruments.guess import guess
 from auditor.instruments.load import asked
 from auditor.instruments.predict import Predicted, predict
+from auditor.instruments.question import one_class
 from auditor.report.predict import render
 
 ROW: dict[str, Any] = {
@@ -229,6 +231,42 @@ def test_a_peak_that_binds_elsewhere_is_explained():
     assert small.decode.expected.own.bound == "overhead"
     text = " ".join(render(small).split())
     assert "If all ran at its peak (table above), weights would bind." in text
+
+
+LONGER = [
+    ({"prompt_tokens": 200_000}, "a request of 200,000 prompt, 500 output tokens is longer than the limit of 131,072"),
+    ({"prompt_tokens": 131_000}, "131,072 tokens (--max-model-len): the engine refuses it or cuts it short"),
+    ({"context_tokens": 131_073}, "4,000 prompt, 500 output, 131,073 context tokens is longer"),
+    ({"prompt_tokens": 1900, "engine": "llamacpp", "launch": "llama-server -c 8192 -np 4"}, "limit of 2,048 tokens"),
+]
+
+
+@pytest.mark.parametrize(("changes", "words"), LONGER)
+def test_requests_beyond_the_context_limit_are_refused(changes, words):
+    with pytest.raises(UsageError, match=re.escape(words)):
+        told(**changes)
+
+
+def test_a_tail_beyond_the_limit_is_told():
+    """From 8,000 at p95 to 400,000 at most, 131,072 tokens are passed at 0.95 + 0.05 x 123 / 392: by 3.4 %."""
+    found, load = asked(ROW)
+    notes = predict(found, load, classes=(one_class("3000:8000:400000", "500"),)).notes
+    assert any("3.4 % of the prompts of class requests exceed the limit of 131,072 tokens" in note for note in notes)
+
+
+def test_an_engine_that_would_not_start_is_told():
+    """Of 24 GB the weights of Llama-3.1-8B leave 4 to 6 GB: 131,072 tokens of 128 KiB need 16 GiB."""
+    small = {"model": "llama-3.1-8b", "count": 1, "tensor_parallel": 1, "quantization": None, "accelerator": "l4"}
+    notes = told(**small, batch=1, prompt_tokens=1000).notes
+    assert any("refuses to start: a request of 131,072 tokens (--max-model-len) needs more" in note for note in notes)
+    assert not any("start" in note for note in told(**small, batch=1, prompt_tokens=1000, max_model_len=8192).notes)
+    full = told(**{**small, "accelerator": "h100-sxm", "model": "qwen3-32b", "gpu_memory_gib": 64.0}).notes
+    assert any("does not start" in note and "exceed the" in note for note in full)
+
+
+def test_a_batch_beyond_what_may_run_is_told():
+    notes = told(max_num_seqs=16).notes
+    assert any("--max-num-seqs lets only 16 of 32 sequences run at once" in note for note in notes)
 
 
 # ----------------------------------------------------------------------------------------------------------------- cli
