@@ -248,7 +248,9 @@ def test_requests_beyond_the_context_limit_are_refused(changes, words):
 
 
 def test_a_tail_beyond_the_limit_is_told():
-    """From 8,000 at p95 to 400,000 at most, 131,072 tokens are passed at 0.95 + 0.05 x 123 / 392: by 3.4 %, the next thousandth up."""
+    """From 8,000 at p95 to 400,000 at most, 131,072 tokens are passed at 0.95 + 0.05 x 123 / 392 = 0.9657: what lies
+    beyond are 3.5 % of the prompts, in thousandths.
+    """
     found, load = asked(ROW)
     notes = predict(found, load, classes=(one_class("3000:8000:400000", "500"),)).notes
     assert any("3.5 % of the prompts of class requests exceed the limit of 131,072 tokens" in note for note in notes)
