@@ -6,10 +6,11 @@ from typing import Any
 
 from auditor.errors import UsageError
 from auditor.instruments.inputs import Inputs, inputs
+from auditor.theory import answers
 from auditor.theory.kv.pool import KvPool, capacity, kv_pool
 from auditor.theory.memory import Memory, memory
 from auditor.theory.weights import per_device_bytes
-from auditor.units import GIB
+from auditor.units import GIB, in_gib
 
 __all__ = ["brief", "doubt", "memory_of", "weights_of"]
 
@@ -18,19 +19,22 @@ def brief(row: Mapping[str, Any], base: Path | None = None) -> dict[str, Any]:
     """The figures of one row: weights_gib, kv_pool_gib with its band, num_blocks, kv_tokens, max_concurrency.
 
     Of one device and one data-parallel rank, as engines log them. What cannot be computed is left out, and `error` says
-    why; `refusal` says why the engine would not start with this pool, `note` what speaks against one that is known.
-    Raises UsageError where the row itself is wrong.
+    why; `refusal` says why the engine would not start, `notes` what was assumed and what speaks against a pool that is
+    known. Raises UsageError where the row itself is wrong.
     """
     found = inputs(row, base)
     weights = weights_of(found)
-    answer = {} if weights is None else {"weights_gib": weights / GIB}
+    answer: dict[str, Any] = {} if weights is None else {"weights_gib": weights / GIB}
+    notes: list[str] = list(found.notes)
     try:
-        return answer | _pool(found)
+        answer |= _pool(found, notes)
     except (UsageError, ValueError) as error:
-        return answer | {"error": str(error)}
+        answer["error"] = str(error)
+    return answer | ({"notes": list(dict.fromkeys(notes))} if notes else {})
 
 
-def _pool(found: Inputs) -> dict[str, Any]:
+def _pool(found: Inputs, notes: list[str]) -> dict[str, Any]:
+    """The figures of the pool; what they assume is added to `notes`."""
     geometry, settings = found.geometry, found.settings
     if found.misnamed and not found.started:
         raise UsageError(found.no_device)
@@ -41,16 +45,31 @@ def _pool(found: Inputs) -> dict[str, Any]:
     if split is not None:
         sizes = {"": split.pool, "_low": split.pool_low, "_high": split.pool_high}
         answer = {f"kv_pool_gib{end}": size / GIB for end, size in sizes.items()}
+        notes += split.notes
     if kv.blocks is not None:
         answer["num_blocks"] = kv.blocks
     answer["kv_tokens"] = kv.tokens
-    if (said := doubt(found, kv)) is not None:
-        answer["note"] = said
-    elif kv.refusal is not None:
-        answer["refusal"] = kv.refusal
     if length:
         answer["max_concurrency"] = capacity(geometry, settings, kv, length) / settings.data_parallel
+    if (said := doubt(found, kv)) is not None:
+        notes.append(said)
+    elif (why := _refusal(found, kv, split)) is not None:
+        answer["refusal"] = why
     return answer
+
+
+def _refusal(found: Inputs, kv: KvPool, split: Memory | None) -> str | None:
+    """Why the engine would not start; a pool that the row says it had proves that it did."""
+    if found.started:
+        return None
+    if split is not None and (split.pool <= 0 or kv.tokens <= 0):
+        parts = f"{in_gib(split.weights)} of weights and {in_gib(split.overhead)} for the engine"
+        return f"{parts} leave no cache of the {in_gib(split.budget)} of a device that it may use"
+    if kv.refusal is not None or answers.starts(found.geometry, found.settings, kv):
+        return kv.refusal
+    length = found.settings.max_model_len or found.geometry.max_position or 0
+    longest = answers.longest_alone(found.geometry, found.settings, kv)
+    return f"one request of {length:,} tokens (max_model_len) needs more than the pool: {longest:,} tokens fit"
 
 
 def doubt(found: Inputs, kv: KvPool) -> str | None:

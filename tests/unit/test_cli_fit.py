@@ -158,7 +158,39 @@ def test_a_pool_that_an_engine_logged_did_start(batch):
     why = "max_num_seqs 256 is more than the 83 blocks that can hold a request's state: lower it to those"
     assert (asked["num_blocks"], asked["refusal"]) == (83, why)
     assert "refusal" not in known
-    assert known["note"] == f"{why} (it started with this pool, so fewer were asked)"
+    assert f"{why} (it started with this pool, so fewer were asked)" in known["notes"]
+
+
+L8 = {"engine": "vllm", "model": "llama-3.1-8b", "engine_version": "0.18.0"}
+
+
+def test_a_context_limit_beyond_the_pool_is_a_refusal(batch):
+    """131,072 tokens of 128 KiB are 16 GiB; 24 GB of an L4 leave less beside 15 GiB of weights."""
+    (found,) = batch({**L8, "accelerator": "l4"})
+    assert found["max_concurrency"] < 1
+    assert found["refusal"].startswith("one request of 131,072 tokens (max_model_len) needs more than the pool: ")
+    fits = int(found["refusal"].split(": ")[1].split()[0].replace(",", ""))
+    assert fits == found["kv_tokens"] - 16  # vLLM keeps one block for itself
+    below, above = batch(
+        {**L8, "accelerator": "l4", "max_model_len": fits},
+        {**L8, "accelerator": "l4", "max_model_len": fits + 16},
+    )
+    assert "refusal" not in below
+    assert "refusal" in above
+
+
+def test_weights_that_leave_no_pool_are_a_refusal(batch):
+    """70.6e9 parameters of two bytes are 131 GiB; an H100 has 80 GB."""
+    (found,) = batch({**L8, "model": "llama-3.1-70b", "accelerator": "h100-sxm"})
+    assert found["kv_pool_gib"] < 0
+    assert found["refusal"].startswith("131.4 GiB of weights and ")
+    assert "leave no cache of the " in found["refusal"]
+
+
+def test_a_batch_tells_what_it_assumed(batch):
+    (found,) = batch({"model": "llama-3.1-8b", "accelerator": "h100-sxm"})
+    assert "no engine is named: vLLM is assumed" in found["notes"]
+    assert any("overhead is assumed" in note for note in found["notes"])
 
 
 def test_without_a_pool_it_has_a_band(batch):
