@@ -9,7 +9,7 @@ from auditor.theory.carrying import Mix, PoolRange, at_once
 from auditor.theory.judging import largest
 from auditor.theory.kv.cells import all_bytes_per_token, layer_bytes, stage_layers
 from auditor.theory.kv.geometry import Geometry, Layers
-from auditor.theory.kv.pool import KvPool, capacity
+from auditor.theory.kv.pool import KvPool, capacity, residents
 from auditor.theory.kv.state import all_state_bytes
 from auditor.theory.memory import Memory
 from auditor.theory.settings import Settings
@@ -118,7 +118,7 @@ def longest_together(geometry: Geometry, settings: Settings, kv: KvPool, target:
     """The length at which `target` requests of one length fit at once in the instance."""
 
     def holds(length: int) -> bool:
-        return length == 0 or capacity(geometry, settings, kv, length) >= target
+        return length == 0 or residents(geometry, settings, kv, length) >= target
 
     return largest(holds, LONGEST)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from auditor.theory.device import Device
 from auditor.theory.judging import fits
 from auditor.theory.kv.geometry import Geometry
-from auditor.theory.kv.pool import KvPool, capacity, kv_pool
+from auditor.theory.kv.pool import KvPool, kv_pool, residents
 from auditor.theory.memory import Memory, memory
 from auditor.theory.settings import Settings
 from auditor.theory.statistics import Interval
@@ -80,7 +80,7 @@ def at_once(geometry: Geometry | None, settings: Settings | None, kv: KvPool, le
     """
     tokens = math.ceil(max(1.0, length))
     if geometry is not None and settings is not None and (settings.engine != "vllm" or kv.blocks is not None):
-        return capacity(geometry, settings, kv, tokens)
+        return residents(geometry, settings, kv, tokens)
     return fits(kv.tokens, tokens, kv.block_size) * (settings.data_parallel if settings else 1)
 
 

@@ -66,14 +66,36 @@ def test_layers_of_a_window_need_no_more_than_it():
     assert answers.held_bytes(GEMMA, VLLM, 100) == 6 * 512 * 100
 
 
-def test_what_windows_keep_for_the_next_step_is_slack_not_rounding():
-    """vLLM keeps window - 1 + 8,192 tokens for sliding layers: at 4,096 tokens each holds all, and a block more."""
+def test_what_windows_keep_beyond_them_is_slack_not_rounding():
+    """4,096 tokens: 256 blocks in the full layer, ceil(511 / 16) + 1 = 33 in each of 5 windows, and there 224 more for
+    each of the two prompts that a step of 8,192 tokens reads, of 131,072 blocks.
+    """
     found = answers.waste(GEMMA, VLLM, kv_pool(GEMMA, VLLM, GIB), 4096)
     assert found is not None
     assert found.rounding == 0
-    block = 16 * 512  # bytes of one layer's block
-    assert found.taken == (256 + 5 * 257) * block
+    requests = (131_072 - 2 * 5 * 224) / (256 + 5 * 33)
+    assert found.taken == pytest.approx(GIB / requests)
     assert found.slack == pytest.approx(1 - found.needed / found.taken)
+
+
+def test_growth_counts_windows_that_stand_still():
+    """From 1,600 to 4,000 tokens only the full layer's blocks grow: 100 + 5 x 33 to 250 + 5 x 33."""
+    pool = kv_pool(GEMMA, VLLM, GIB)
+    short, long = (answers.share_used(GEMMA, VLLM, pool, Mix(((1.0, tokens),)), 100) for tokens in (1600, 4000))
+    read = 8192 / 1600, 8192 / 4000  # prompts of a step, with 101 - 33 and 251 - 33 blocks more in each window
+    assert short == pytest.approx(100 * 265 / (131_072 - read[0] * 5 * 68))
+    assert long == pytest.approx(100 * 415 / (131_072 - read[1] * 5 * 218))
+
+
+def test_many_together_hold_their_windows_and_one_alone_its_step():
+    """5,000 blocks, steps of 2,048: one being read holds ceil((511 + 2048) / 16) + 1 = 161 in a window, others 33.
+
+    One alone: n + 5 x 161 <= 4,999. Five: 5 (n + 5 x 33) + 5 (161 - 33) <= 5,000, so n = 707.
+    """
+    settings = replace(VLLM, max_num_batched_tokens=2048)
+    pool = kv_pool(GEMMA, settings, 5000 * 16 * 512)
+    assert answers.longest_alone(GEMMA, settings, pool) == 4194 * 16
+    assert answers.longest_together(GEMMA, settings, pool, 5) == 707 * 16
 
 
 def test_a_slots_unused_context_is_slack():

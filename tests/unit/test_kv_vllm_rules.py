@@ -94,6 +94,58 @@ def test_chunked_layers_get_groups_since_0_14_and_never_with_drafts(version, dra
     assert layout(MAVERICK, on(version, speculative_tokens=drafted)).tables == tables
 
 
+def lives(geometry: Geometry, blocks: int, length: int, settings: Settings) -> float:
+    pool = kv_pool(geometry, replace(settings, kv_pool_tokens=16 * blocks), None)
+    return vllm.residents(geometry, settings, pool, length)
+
+
+GPT_OSS_120B = model(attention(18, 8, 64), attention(18, 8, 64, 128))
+
+
+def test_decoding_requests_hold_their_window_and_one_step_is_read_beside_them():
+    """7,000 tokens: 438 blocks in full and ceil(127 / 16) + 1 in the window; who reads a prompt holds ceil((127 + 2048)
+    / 16) + 1 = 137 there. Of 10,000 blocks 128 are for that step.
+    """
+    assert need(GPT_OSS_120B, 7000, on()) == 438 + 137
+    assert lives(GPT_OSS_120B, 10_000, 7000, on()) == pytest.approx((10_000 - 128) / (438 + 9))
+
+
+def test_several_short_prompts_share_a_step():
+    """512 tokens: 32 + 9 blocks; four are read in 2,048 tokens, each with 33 - 9 blocks more."""
+    assert lives(GPT_OSS_120B, 10_000, 512, on()) == pytest.approx((10_000 - 4 * 24) / 41)
+    assert lives(GPT_OSS_120B, 130, 512, on()) == 2  # as many as a step reads: each holds 32 + 33
+    assert lives(GPT_OSS_120B, 575, 7000, on()) == 574 / 575  # the null block serves none
+
+
+def test_a_step_in_flight_is_held_by_the_prompts_of_one():
+    """0.32 holds two steps of 8,192 tokens, that is all of 512; 16 prompts are in one."""
+    ahead = on("0.32.0", max_num_batched_tokens=8192)
+    assert lives(GPT_OSS_120B, 10_000, 512, ahead) == pytest.approx((10_000 - 16 * 24) / 41)
+
+
+def test_what_fits_in_the_window_holds_its_tokens_alone():
+    """100 tokens: 7 blocks in each group, and the one more that is reserved for those of a step, 2,048 / 112."""
+    assert lives(GPT_OSS_120B, 1400, 100, on()) == pytest.approx((1400 - 2048 / 112) / 14)
+
+
+def test_a_window_keeps_what_the_steps_in_flight_may_take_back():
+    """Two steps of a token and three drafts: ceil((127 + 7) / 16) + 1 = 10 blocks; two steps are read."""
+    ahead = on("0.32.0", speculative_tokens=3)
+    extra = (127 + 2 * 2048 + 15) // 16 + 1 - 10
+    assert lives(GPT_OSS_120B, 10_000, 7000, ahead) == pytest.approx((10_000 - extra) / (438 + 10))
+
+
+def test_decoding_requests_hold_no_more_than_a_chunk():
+    chunked = 2048 + 3 * 512
+    assert lives(MAVERICK, 100_000, 32_768, on()) == pytest.approx((100_000 - 3 * 128) / chunked)
+
+
+def test_layers_that_keep_every_token_leave_nothing_of_a_step():
+    full = model(attention(32, 8, 128))
+    pool = kv_pool(full, on(), GIB)
+    assert vllm.residents(full, on(), pool, 1000) == vllm.capacity(full, on(), pool, 1000)
+
+
 def test_a_chunked_layer_holds_a_chunk_and_the_steps_in_flight():
     # full 32,768 / 16; chunked min(8192 + 2048, 32768) / 16 in three groups
     assert need(MAVERICK, 32_768, on("0.18.0")) == 2048 + 3 * 640

@@ -8,7 +8,7 @@ from auditor.theory.kv.compressed import refused
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.settings import Settings
 
-__all__ = ["KvPool", "capacity", "kv_pool"]
+__all__ = ["KvPool", "capacity", "kv_pool", "residents"]
 
 _PAGE = 32
 _COMPRESSING = ("vllm", "sglang")  # engines whose pools for compressed caches are known
@@ -35,6 +35,17 @@ def capacity(geometry: Geometry, settings: Settings, pool: KvPool, length: int) 
     """
     rank = _CAPACITIES.get(settings.engine, _paged_capacity)(geometry, settings, pool, length)
     return rank * settings.data_parallel
+
+
+def residents(geometry: Geometry, settings: Settings, pool: KvPool, length: int) -> float:
+    """How many requests of `length` tokens live at once in the instance, over all its DP ranks, as it serves them.
+
+    Of vLLM's sliding layers a request takes more while its prompt is read than once it decodes, and few read at a time;
+    `capacity` counts each at its peak, as vLLM's log does. The other engines' rules know no such peak.
+    """
+    if settings.engine != "vllm":
+        return capacity(geometry, settings, pool, length)
+    return vllm.residents(geometry, settings, pool, length) * settings.data_parallel
 
 
 def _paged(geometry: Geometry, settings: Settings, pool_bytes: float | None) -> KvPool:

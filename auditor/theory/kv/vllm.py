@@ -8,7 +8,7 @@ from auditor.theory.kv.vllm_layout import Kind, Layout
 from auditor.theory.kv.vllm_specs import FULL, Model, Spec, token_bytes
 from auditor.theory.settings import Settings
 
-__all__ = ["blocks_needed", "capacity", "longest", "pool"]
+__all__ = ["blocks_needed", "capacity", "longest", "pool", "residents"]
 
 _BATCHED_TOKENS = 2048
 
@@ -50,16 +50,33 @@ def pool(geometry: Geometry, settings: Settings, pool_bytes: float | None) -> Kv
 
 
 def capacity(geometry: Geometry, settings: Settings, kv: KvPool, length: int) -> float:
-    """How many requests of `length` tokens fit at once in one rank: blocks / blocks needed by one.
+    """How many requests of `length` tokens fit at once in one rank, all at their peak: blocks / blocks needed by one.
 
-    One block is the null block and never serves a request, so a single request that needs them all does not fit. A
-    model without attention and state is bound by its batch alone.
+    This is the concurrency that vLLM logs. One block is the null block and never serves a request, so a single request
+    that needs them all does not fit. A model without attention and state is bound by its batch alone.
     """
     need = blocks_needed(geometry, settings, length)
     if need == 0:
         return float(settings.max_num_seqs or 1)
     blocks = kv.blocks or 0
     return blocks / need if need <= blocks - 1 else max(0, blocks - 1) / need
+
+
+def residents(geometry: Geometry, settings: Settings, kv: KvPool, length: int) -> float:
+    """How many requests of `length` tokens live in one rank at once: those whose prompts are read at their peak, the
+    others decoding.
+
+    Blocks that a window has left are given back before every step (remove_skipped_blocks in
+    vllm/v1/core/single_type_kv_cache_manager.py), so that a step's tokens are held in windows only by the prompts that
+    it reads: as many as its tokens have room for, one at least, whose blocks it asks for before it admits one.
+    """
+    cut, tokens = layout(geometry, settings), max(1, length)
+    peak, held = _needed(cut, settings, tokens), _held(cut, settings, tokens)
+    most = capacity(geometry, settings, kv, length)
+    read = max(1.0, _batch(settings) / (-(-tokens // cut.block) * cut.block))
+    if held == peak or most <= read:
+        return most
+    return ((kv.blocks or 0) - read * (peak - held)) / held
 
 
 def blocks_needed(geometry: Geometry, settings: Settings, length: int) -> int:
@@ -85,6 +102,22 @@ def _needed(cut: Layout, settings: Settings, length: int) -> int:
     return sum(kind.groups * _blocks(kind.spec, settings, length) for kind in cut.kinds if kind.groups)
 
 
+def _held(cut: Layout, settings: Settings, length: int) -> int:
+    """Blocks of a request that decodes, over all groups: none of a prompt's step, and none beyond its tokens."""
+    return sum(kind.groups * _decoding(kind.spec, settings, length) for kind in cut.kinds if kind.groups)
+
+
+def _decoding(spec: Spec, settings: Settings, length: int) -> int:
+    """Blocks in one table between prompts: a window keeps what the tokens of steps in flight reach, until they are
+    settled.
+    """
+    peak = _blocks(spec, settings, length)
+    if spec.window is None:
+        return peak
+    ahead = (1 + settings.speculative_tokens) * _steps(settings) - 1
+    return min(peak, _sliding(spec, length, ahead), -(-length // spec.block))
+
+
 def _blocks(spec: Spec, settings: Settings, length: int) -> int:
     """Blocks in one table (max_memory_usage_bytes in vllm/v1/kv_cache_interface.py).
 
@@ -95,7 +128,11 @@ def _blocks(spec: Spec, settings: Settings, length: int) -> int:
         return -(-length // (spec.block * settings.decode_context_parallel))
     if spec.window is None:
         return _states(spec, settings, length)
-    held = spec.window + _step(settings)
+    return _sliding(spec, length, _step(settings))
+
+
+def _sliding(spec: Spec, length: int, step: int) -> int:
+    held = (spec.window or 0) + step
     if spec.kind == "sliding":
         return -(-min(held - 1, length) // spec.block) + 1
     return -(-min(held, length) // spec.block)
@@ -103,13 +140,21 @@ def _blocks(spec: Spec, settings: Settings, length: int) -> int:
 
 def _step(settings: Settings) -> int:
     """Tokens that may be scheduled and not yet settled (VllmConfig.max_in_flight_tokens in vllm/config/vllm.py)."""
-    tokens = settings.max_num_batched_tokens or _BATCHED_TOKENS
+    return _batch(settings) * _steps(settings)
+
+
+def _batch(settings: Settings) -> int:
+    return settings.max_num_batched_tokens or _BATCHED_TOKENS
+
+
+def _steps(settings: Settings) -> int:
+    """Steps whose tokens are held until they are settled."""
     version = release(settings.engine_version)
     if version < _STEPS_IN_FLIGHT:
-        return tokens
+        return 1
     stages = settings.pipeline_parallel
     ahead = 1 if stages == 1 or version >= _ASYNC_PIPELINES else 0
-    return tokens * (settings.steps_in_flight or stages + (0 if settings.vendor == "cpu" else ahead))
+    return settings.steps_in_flight or stages + (0 if settings.vendor == "cpu" else ahead)
 
 
 def _states(spec: Spec, settings: Settings, length: int) -> int:
