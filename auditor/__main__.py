@@ -24,11 +24,14 @@ def _say(message: str) -> None:
 
 
 def _harmless(error: Exception, limit: int) -> str:
-    """An error in words; what a server sent is in there, so control codes go and only a profile has several lines."""
+    """An error in words; what a server sent is in there, so control codes go and only a profile has several lines; so
+    may be a URL that the user gave, with a password in it.
+    """
+    from auditor.redact import without_userinfo
     from auditor.report.words import clean
 
     lines = str(error).splitlines() if isinstance(error, ProfileError) else [str(error)]
-    return "\n".join(clean(line, limit) for line in lines)
+    return "\n".join(clean(without_userinfo(line), limit) for line in lines)
 
 
 def _stdout_is_gone() -> bool:

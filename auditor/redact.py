@@ -14,7 +14,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 from urllib.parse import quote, quote_plus, unquote
 
-__all__ = ["MARK", "Redactor", "find_secrets", "is_secret_name"]
+__all__ = ["MARK", "Redactor", "find_secrets", "is_secret_name", "without_userinfo"]
 
 T = TypeVar("T")
 
@@ -48,6 +48,11 @@ def is_secret_name(name: str) -> bool:
     return _SECRET_NAME.fullmatch(name.lstrip("-")) is not None
 
 
+def without_userinfo(text: str) -> str:
+    """`text` without what URLs in it say before an @: a user, a password, a token."""
+    return _USERINFO.sub(MARK + "@", text)
+
+
 class Redactor:
     """Replaces every known secret, and whatever is spelled out as one, by `***`."""
 
@@ -62,7 +67,7 @@ class Redactor:
         for pattern in (self._base64, self._forms):
             if pattern is not None:
                 text = pattern.sub(MARK, text)
-        text = _USERINFO.sub(MARK + "@", text)
+        text = without_userinfo(text)
         for pattern in _SPELLED_OUT:
             text = pattern.sub(rf"\g<1>{MARK}", text)
         return text

@@ -9,13 +9,16 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from auditor.engines.flavour import Flag, Flavour
 from auditor.engines.flavours import FLAVOURS, command_end, flavour_of_launch, tokens
 from auditor.errors import UsageError
+from auditor.redact import Redactor
 
 __all__ = ["Launch", "parse_launch"]
+
+T = TypeVar("T")
 
 _INTS = frozenset(
     [
@@ -46,7 +49,7 @@ class Launch:
     `fields` maps profile fields of `deployment` (or, where the profile has none, fields of Settings and Served, and
     port, host, served_model_name) to values; `flag_of` gives the flag that set each. `unknown` are flags that are not
     read here, with the known flag that was probably meant; `secrets` the keys and tokens found, to be redacted by
-    value; `problems` are values that the engine would refuse, one line each.
+    value wherever else they stand, as they are here; `problems` are values that the engine would refuse, one line each.
     """
 
     engine: str
@@ -87,15 +90,21 @@ def parse_launch(launch: str, engine: str | None = None) -> Launch:
     _read_flags(flavour, _until_redirection(words[start:]), found)
     if "engine_version" not in found.fields and (tag := _image_version(flavour, words)):
         _store("engine_version", tag, tag, found)
-    fields = flavour.derive(found.fields)
+    secrets = tuple(dict.fromkeys(s for s in found.secrets if s))
+    hide = Redactor(secrets).data if secrets or "@" in launch else _as_it_is
+    fields = hide(flavour.derive(found.fields))
     return Launch(
         engine=flavour.name,
         fields=fields,
         flag_of={name: _origin(flavour, name, found) for name in fields},
-        unknown=tuple(found.unknown),
-        secrets=tuple(dict.fromkeys(s for s in found.secrets if s)),
-        problems=tuple(found.problems),
+        unknown=hide(tuple(found.unknown)),
+        secrets=secrets,
+        problems=hide(tuple(found.problems)),
     )
+
+
+def _as_it_is(value: T) -> T:
+    return value
 
 
 def _origin(flavour: Flavour, name: str, found: _Found) -> str:

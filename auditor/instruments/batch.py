@@ -7,6 +7,7 @@ from typing import Any, NoReturn, TextIO
 
 from auditor.errors import UsageError
 from auditor.loading.problems import one_line
+from auditor.redact import without_userinfo
 
 __all__ = ["MOST", "answered", "bounded"]
 
@@ -58,9 +59,9 @@ def _one(number: int, line: str, answer: _Answer) -> dict[str, Any]:
     try:
         return {**identity, **_finite(number, answer(row))}
     except UsageError as error:
-        return {**identity, "error": one_line(str(error))}
+        return {**identity, "error": one_line(without_userinfo(str(error)))}
     except Exception as error:  # a defect of the program: the rows that follow are still answered
-        what = one_line(f"{type(error).__name__}: {error}")
+        what = one_line(without_userinfo(f"{type(error).__name__}: {error}"))
         return {**identity, "error": f"line {number}: internal error: {what} (please report it)"}
 
 

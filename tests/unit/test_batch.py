@@ -126,3 +126,13 @@ def test_lines_without_end_end_the_batch():
 
 def test_the_last_line_may_lack_its_end():
     assert list(bounded(io.StringIO("a\nb"))) == ["a\n", "b"]
+
+
+def test_a_password_in_a_url_is_not_echoed():
+    found = answers(
+        {"id": 1, "model": "https://user:passw0rd@host/m"},
+        {"id": 2, "launch": "vllm serve https://user:passw0rd@host/m"},
+        {"id": 3, "https://user:passw0rd@host/m": 1},
+    )
+    assert "passw0rd" not in str(found)
+    assert all("***@host" in row["error"] for row in found)

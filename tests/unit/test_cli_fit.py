@@ -119,6 +119,16 @@ def test_a_mistake_is_one_line_and_exits_2(fit, arguments, told):
     assert len(err.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    "arguments", [["--model", "https://u:passw0rd@host/m"], ["--launch", "vllm serve https://u:passw0rd@host/m"]]
+)
+def test_a_password_in_a_url_is_not_printed(fit, arguments):
+    code, out, err = fit(*arguments, "--accelerator", "h100-sxm")
+    assert (code, out) == (2, "")
+    assert "***@host/m" in err
+    assert "passw0rd" not in err
+
+
 # --------------------------------------------------------------------------------------------------------------- batch
 
 

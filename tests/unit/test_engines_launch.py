@@ -360,3 +360,21 @@ def test_trtllms_cache_config():
     }
     dotted = parse_launch("trtllm-serve m --kv_cache_config.tokens_per_block 64 --free_gpu_memory_fraction 0.5")
     assert (dotted.fields["block_size"], dotted.fields["memory_fraction"]) == (64, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("line", "secret"),
+    [
+        ("vllm serve m --api-key sk-1234567 sk-1234567 --max-model-len sk-1234567 --is-sk-1234567", "sk-1234567"),
+        ("API_KEY=sk-1234567 vllm serve m --tensor-parallel-size sk-1234567 --tokenizer sk-1234567", "sk-1234567"),
+        ("vllm serve m --hf-token hf_ABCDEF --kv-cache-dtype hf_ABCDEF", "hf_ABCDEF"),
+        ("vllm serve https://user:passw0rd@host/m --max-num-seqs passw0rd", "passw0rd"),
+        ("vllm serve https://t0ken-of-mine@host/m", "t0ken-of-mine"),
+        ("llama-server -m m.gguf --api-key a,bcdefghi -c bcdefghi", "bcdefghi"),
+    ],
+)
+def test_a_secret_stands_nowhere_but_among_the_secrets(line, secret):
+    """A key that a shell's slip put in another flag's place would else be printed with the flag."""
+    found = parse_launch(line)
+    assert secret not in str((found.fields, found.flag_of, found.unknown, found.problems))
+    assert "***" in str((found.fields, found.unknown, found.problems))
