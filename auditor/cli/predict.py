@@ -1,7 +1,7 @@
 """`audit predict`: how fast a deployment is at a load, and what bounds it, by arithmetic and priors alone."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from auditor.instruments.predict import Predicted
 
 __all__ = ["command"]
+
+_LENGTHS = {"--prompt": "prompt_tokens", "--output": "output_tokens", "--context": "context_tokens"}
+_MOST = 10**9
 
 
 def _option(*names: str, metavar: str, text: str) -> Any:
@@ -36,6 +39,9 @@ Quantization = Annotated[str | None, _option("--quantization", metavar="WORD", t
 KvDtype = Annotated[str | None, _option("--kv-cache-dtype", metavar="WORD", text="Such as fp8, q8_0.")]
 Drafts = Annotated[int | None, _option("--num-speculative-tokens", metavar="N", text="Tokens drafted a step.")]
 Eager = Annotated[bool | None, typer.Option("--enforce-eager", help="Without kernel graphs.", show_default=False)]
+Limit = Annotated[str | None, _option("--max-model-len", metavar="TOKENS", text="The context limit; the model's own.")]
+Most = Annotated[int | None, _option("--max-num-seqs", metavar="N", text="Requests that may run at once.")]
+Memory = Annotated[float | None, _option("--gpu-memory-gib", metavar="GIB", text="Usable memory of one, if known.")]
 Launch = Annotated[str | None, _option("--launch", metavar="COMMAND", text="The engine's own command line, read.")]
 Prompt = Annotated[str | None, _option("--prompt", metavar="TOKENS", text="Prompt tokens of a request.")]
 Output = Annotated[str | None, _option("--output", metavar="TOKENS", text="Output tokens of a request.")]
@@ -74,6 +80,9 @@ def command(
     kv_cache_dtype: KvDtype = None,
     num_speculative_tokens: Drafts = None,
     enforce_eager: Eager = None,
+    max_model_len: Limit = None,
+    max_num_seqs: Most = None,
+    gpu_memory_gib: Memory = None,
     launch: Launch = None,
     prompt: Prompt = None,
     output: Output = None,
@@ -110,14 +119,22 @@ def command(
         "kv_cache_dtype": kv_cache_dtype,
         "num_speculative_tokens": num_speculative_tokens,
         "enforce_eager": enforce_eager,
+        "max_model_len": max_model_len,
+        "max_num_seqs": max_num_seqs,
+        "gpu_memory_gib": gpu_memory_gib,
         "launch": launch,
     }
     lengths = {"--prompt": prompt, "--output": output, "--context": context}
     said = [f"--{key.replace('_', '-')}" for key, value in row.items() if value is not None]
     said += [flag for flag, value in {**lengths, "--rate": rate, "--price": price}.items() if value]
     if file is not None:
-        _refuse(f"--batch {file}", [*["PROFILE"] * (profile is not None), *said, *["--json"] * as_json])
-        _file(file)
+        if batch_file is None and not _there(file):
+            raise UsageError(
+                f"--batch {file[:60]}: neither a number of sequences nor a file of questions that is there"
+            )
+        flag = "--batch" if batch_file is None else "--batch-file"
+        _refuse(f"{flag} {file}", [*["PROFILE"] * (profile is not None), *said, *["--json"] * as_json])
+        _file(flag, file)
     elif profile is not None:
         _refuse("PROFILE", [*said, *["--batch"] * (batch is not None)])
         _declared(profile, as_json=as_json)
@@ -176,13 +193,33 @@ def _answer(
     told = {flag: None if text is None else tokens(flag, text) for flag, text in lengths.items()}
     if told["--prompt"] is None and told["--context"] is None:
         raise UsageError("--prompt: give it with --output, or --context for decode alone: nothing else tells lengths")
-    if batch is not None and int(batch) < 1:
-        raise UsageError("--batch: at least 1 is needed")
-    keys = {"--prompt": "prompt_tokens", "--output": "output_tokens", "--context": "context_tokens"}
-    given = row | {keys[flag]: value for flag, value in told.items()} | {"batch": int(batch) if batch else None}
-    found, load = asked(given, base=Path(), here=measured)
+    if row["max_model_len"] is not None:
+        row["max_model_len"] = tokens("--max-model-len", row["max_model_len"])
+    given = row | {_LENGTHS[flag]: value for flag, value in told.items()} | {"batch": _sequences(batch)}
+    try:
+        found, load = asked(given, base=Path(), here=measured)
+    except UsageError as error:
+        raise UsageError(_flagged(str(error), given)) from None
     money = _prices(prices, found.device.key if found.device is not None else None)
     _print(predict(found, load, money, _rate(rate)), as_json=as_json)
+
+
+def _sequences(written: str | None) -> int | None:
+    """Sequences at once; None where none is told. Raises UsageError for none and for more than anybody serves."""
+    if written is None:
+        return None
+    if len(written) > len(str(_MOST)) or int(written) > _MOST:
+        raise UsageError(f"--batch: at most {_MOST:,} sequences")
+    if int(written) < 1:
+        raise UsageError("--batch: at least 1 is needed")
+    return int(written)
+
+
+def _flagged(said: str, keys: Container[str]) -> str:
+    """What is wrong with a key of a row, under the flag that the key was told by."""
+    key, colon, rest = said.partition(":")
+    flags = {key: flag for flag, key in _LENGTHS.items()}
+    return f"{flags.get(key) or '--' + key.replace('_', '-')}{colon}{rest}" if colon and key in keys else said
 
 
 def _prices(written: list[str], own: str | None) -> dict[str, float]:
@@ -210,13 +247,25 @@ def _rate(written: str | None) -> float | None:
     if written is None:
         return None
     try:
-        return RATE.parse(written)
+        found = RATE.parse(written)
     except ValueError as error:
         raise UsageError(f"--rate {written}: {error}") from None
+    if found <= 0:
+        raise UsageError(f"--rate {written}: more than 0 is needed")
+    return found
 
 
-def _file(source: str) -> None:
+def _file(flag: str, source: str) -> None:
     from auditor.cli.batches import answer_lines
     from auditor.instruments.guess import guess
 
+    if not _there(source):
+        raise UsageError(f"{flag} {source[:60]}: no such file")
     answer_lines(source, guess)
+
+
+def _there(source: str) -> bool:
+    try:
+        return source == "-" or Path(source).exists()
+    except (OSError, ValueError):
+        return False

@@ -13,7 +13,7 @@ from auditor.theory.levers import name, spell
 from auditor.theory.memory import memory
 from auditor.units import in_gib, plain, quantity
 
-__all__ = ["caveats", "limit_of", "refuse_longer"]
+__all__ = ["caveats", "limit_of", "longer", "refuse_longer"]
 
 
 def limit_of(found: Inputs) -> int | None:
@@ -21,17 +21,21 @@ def limit_of(found: Inputs) -> int | None:
     return found.settings.max_model_len or found.geometry.max_position
 
 
-def refuse_longer(found: Inputs, load: Load) -> None:
-    """Raise UsageError for a request that is longer than the context limit, which no engine serves whole."""
+def longer(found: Inputs, load: Load) -> str | None:
+    """That a request is longer than the context limit, which no engine serves whole; None where it is not."""
     limit, asked = limit_of(found), max((load.prompt or 0.0) + (load.output or 0.0), load.context or 0.0)
     if not limit or asked <= limit:
-        return
+        return None
     parts = {"prompt": load.prompt, "output": load.output, "context": load.context}
-    told = ", ".join(f"{plain(tokens, 9)} {what}" for what, tokens in parts.items() if tokens)
-    raise UsageError(
-        f"a request of {told} tokens is longer than the limit of {limit:,} tokens{_field(found, 'max_model_len')}: "
-        "the engine refuses it or cuts it short; ask about shorter ones, or raise the limit where the model allows it"
-    )
+    told = ", ".join(f"{plain(tokens, 10)} {what}" for what, tokens in parts.items() if tokens)
+    most = f"the limit of {limit:,} tokens{_field(found, 'max_model_len')}"
+    return f"a request of {told} tokens is longer than {most}: the engine refuses it or cuts it short"
+
+
+def refuse_longer(found: Inputs, load: Load) -> None:
+    """Raise UsageError for a request that is longer than the context limit."""
+    if (said := longer(found, load)) is not None:
+        raise UsageError(f"{said}; ask about shorter ones, or raise the limit where the model allows it")
 
 
 def _field(found: Inputs, field: str) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from auditor.errors import UsageError
+from auditor.instruments.caveats import longer
 from auditor.instruments.load import Load, Theory, asked, provisional, theory
 from auditor.loading.problems import did_you_mean, one_line
 from auditor.theory.roofline import Prediction, decode_limit, predict_decode, predict_prefill, prefill_limit
@@ -14,25 +15,27 @@ __all__ = ["METRICS", "guess"]
 
 def guess(row: Mapping[str, Any], base: Path | None = None) -> dict[str, Any]:
     """The metric that a row asks for under its own name, `low` and `high` of its 80 % band, `limit` in the same unit,
-    `bound`, and `provisional` where figures behind it are uncertain; without `metric` each that the row's lengths tell.
+    `bound`, `provisional` where figures behind it are uncertain, and a `note` where requests are longer than the engine
+    takes; without `metric` each that the row's lengths tell.
 
     Raises UsageError where the row is wrong.
     """
     metric = row.get("metric")
-    if metric is not None and metric not in METRICS:
+    if metric is not None and (not isinstance(metric, str) or metric not in METRICS):
         hint = did_you_mean(str(metric), METRICS)
         raise UsageError(f"metric: {one_line(str(metric))} is not known{hint}; known are {', '.join(METRICS)}")
     found, load = asked(row, ("metric",), base)
     ready = theory(found)
+    note = {} if (said := longer(found, load)) is None else {"note": said}
     if metric is not None:
-        return METRICS[metric](ready, load, metric)
-    answers = {}
+        return METRICS[metric](ready, load, metric) | note
+    answers: dict[str, Any] = {}
     for name, needs in (("ttft_ms", load.prompt), ("tpot_ms", load.held)):
         if needs is not None:
             answers[name] = METRICS[name](ready, load, "value")
     if not answers:
         raise UsageError("prompt_tokens: or context_tokens is needed, nothing else tells how long requests are")
-    return answers
+    return answers | note
 
 
 def _prompt(load: Load) -> float:

@@ -1,6 +1,5 @@
 """A speed question: a deployment that is resolved, and the load at which its speed is asked."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from auditor.theory.settings import Settings
 __all__ = ["LOAD_KEYS", "Load", "Theory", "asked", "provisional", "theory"]
 
 LOAD_KEYS = ("prompt_tokens", "batch", "context_tokens", "output_tokens")
+_MOST, _LEAST = 10**9, 1e-3  # tokens, sequences
 Theory = tuple[Geometry, Settings, Device]
 
 
@@ -60,8 +60,8 @@ def asked(
     found = inputs(row, base, (*LOAD_KEYS, *also), here)
     engine = " ".join(str(row[key]) for key in ("engine", "engine_version") if row.get(key))
     found = replace(found, settings=aged(found.settings, engine))
-    prompt, batch, context, output = (_tokens(key, row.get(key)) for key in LOAD_KEYS)
-    return found, Load(batch=batch or 1.0, prompt=prompt or None, output=output or None, context=context)
+    prompt, context, output = (_tokens(key, row.get(key)) for key in LOAD_KEYS if key != "batch")
+    return found, Load(batch=_batch(row.get("batch")), prompt=prompt or None, output=output or None, context=context)
 
 
 def _of_any_memory(written: str) -> str:
@@ -75,9 +75,17 @@ def _of_any_memory(written: str) -> str:
 def _tokens(key: str, value: Any) -> float | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-        raise UsageError(f"{key}: {one_line(repr(value))[:60]}, a number of 0 or more is needed")
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 <= value <= _MOST or 0 < value < _LEAST:
+        raise UsageError(f"{key}: {one_line(repr(value)[:60])}, a number of 0 or more and at most {_MOST:,} is needed")
     return float(value)
+
+
+def _batch(value: Any) -> float:
+    batch = _tokens("batch", value)
+    if batch is not None and batch < 1:
+        raise UsageError(f"batch: {value}, at least 1 sequence is needed")
+    return batch or 1.0
 
 
 def theory(found: Inputs) -> Theory:

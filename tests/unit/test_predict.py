@@ -75,6 +75,14 @@ def test_a_part_may_leave_its_memory_open():
     assert guess(row)["tpot_ms"] > 0
 
 
+def test_a_row_beyond_the_context_limit_is_noted():
+    """What was measured there was served: its row keeps its answer."""
+    answer = guess({**ROW, "metric": "ttft_ms", "prompt_tokens": 200_000})
+    assert answer["ttft_ms"] > 0
+    assert "200,000 prompt, 500 output tokens is longer than the limit of 131,072 tokens" in answer["note"]
+    assert "note" not in guess({**ROW, "metric": "ttft_ms"})
+
+
 def test_drafts_lower_the_limit():
     plain, drafted = (guess({**ROW, "metric": "tpot_ms", "num_speculative_tokens": n}) for n in (None, 3))
     assert drafted["limit"] == pytest.approx(plain["limit"] / 4)
@@ -86,7 +94,13 @@ WRONG = [
     ({"metric": "ttft_ms", "prompt_tokens": None}, "prompt_tokens: needed"),
     ({"metric": "tpot_ms", "prompt_tokens": None}, "context_tokens: needed"),
     ({"prompt_tokens": None}, "prompt_tokens: or context_tokens is needed"),
-    ({"batch": -1}, "batch: -1, a number of 0 or more is needed"),
+    ({"metric": []}, "metric: [] is not known"),
+    ({"batch": -1}, "batch: -1, a number of 0 or more and at most 1,000,000,000 is needed"),
+    ({"batch": 0}, "batch: 0, at least 1 sequence is needed"),
+    ({"batch": float("nan")}, "batch: nan, a number"),
+    ({"prompt_tokens": 1e308}, "prompt_tokens: 1e+308, a number"),
+    ({"context_tokens": 10**400}, "context_tokens: 1000"),
+    ({"output_tokens": 1e-320}, "output_tokens: 1e-320, a number"),
     ({"prompt_tokens": "many"}, "prompt_tokens: 'many', a number"),
     ({"accelerator": "a100"}, "accelerator 'a100' is ambiguous, say which"),
     ({"accelerator": "h1000"}, "unknown accelerator 'h1000', did you mean h100-sxm"),
@@ -303,6 +317,16 @@ def test_a_quick_question(run):
     assert "compute-bound from 295 tokens a step" in flat
 
 
+def test_memory_and_limits_can_be_told_by_flags(run):
+    flags = ("--max-model-len", "8k", "--max-num-seqs", "16", "--gpu-memory-gib", "70")
+    code, out, _ = run(*QUICK, "--batch", "32", "--prompt", "4000", "--output", "500", *flags)
+    assert code == 0
+    assert "lets only 16 of 32 sequences run at once" in " ".join(out.split())
+    code, _, err = run(*QUICK, "--prompt", "8000", "--output", "500", *flags)
+    assert code == 2
+    assert "longer than the limit of 8,000 tokens (--max-model-len)" in err
+
+
 def test_money_and_replicas(run):
     arguments = ("--batch", "32", "--prompt", "4k", "--output", "500", "--price", "2.5", "--price", "h200=3.5")
     code, out, _ = run(*QUICK, *arguments, "--rate", "5/s")
@@ -334,13 +358,18 @@ def test_many_questions(run, tmp_path):
 
 
 USAGE = [
-    (("--batch", "missing.jsonl"), "--batch missing.jsonl: cannot be read"),
+    (("--batch", "missing.jsonl"), "--batch missing.jsonl: neither a number of sequences nor a file of questions"),
+    (("--batch", "32.5", *QUICK), "--batch 32.5: neither a number of sequences nor a file of questions"),
+    (("--batch-file", "missing.jsonl"), "--batch-file missing.jsonl: no such file"),
+    ((*QUICK, "--batch", "9" * 5000, "--context", "10"), "--batch: at most 1,000,000,000 sequences"),
+    ((*QUICK, "--context", "10", "--num-speculative-tokens", "9" * 400), "--num-speculative-tokens: 999"),
+    ((*QUICK, "--context", "10", "--rate", "0/s"), "--rate 0/s: more than 0 is needed"),
     ((*QUICK,), "--prompt: give it with --output, or --context"),
     ((*QUICK, "--batch", "0", "--context", "10"), "--batch: at least 1 is needed"),
     ((*QUICK, "--context", "10", "--price", "much"), "--price much: an amount an hour is needed"),
     ((*QUICK, "--context", "10", "--rate", "5"), "--rate 5: needs its unit"),
     (("embedded", "--model", "x"), "PROFILE says it all: leave out --model"),
-    (("--batch-file", "x.jsonl", "--context", "3"), "--batch x.jsonl says it all: leave out --context"),
+    (("--batch-file", "x.jsonl", "--context", "3"), "--batch-file x.jsonl says it all: leave out --context"),
 ]
 
 
