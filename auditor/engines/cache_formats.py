@@ -6,8 +6,9 @@ from auditor.engines import formats
 from auditor.engines.places import Places
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.kv.releases import release
+from auditor.theory.settings import Settings
 
-__all__ = ["own", "settle"]
+__all__ = ["of_sparse_latents", "own", "settle"]
 
 # First releases that take the format of the cache from the checkpoint where no flag names one, by engine and format,
 # and their word for it: resolve_kv_cache_dtype_string in vllm/utils/torch_utils.py (ModelOpt's checkpoints; those of
@@ -40,8 +41,14 @@ def settle(places: Places, geometry: Geometry | None, plain: str) -> None:
     name = "kv_cache_dtype"
     word = places.take(name, *places.said(name), own(places, geometry), places.default(name)) or "auto"
     source = places.sources.setdefault(name, "the model's own")
-    if places.flavour.name == "vllm" and geometry is not None and geometry.indexer is not None:
-        word = _of_sparse_latents(word, places, geometry)
+    chosen = Settings(
+        engine=places.flavour.name,
+        engine_version=places.version,
+        tensor_parallel=places.chosen.get("tensor_parallel", 1),
+        vendor=places.chosen.get("vendor"),
+        capability=places.chosen.get("capability"),
+    )
+    word = of_sparse_latents(word, chosen, geometry)
     places.chosen[name] = word
     other, its_source = _of_values(places, word)
     key, value = formats.kv_bytes(word, plain), formats.kv_bytes(other, plain)
@@ -62,18 +69,21 @@ def _of_values(places: Places, word: str) -> tuple[str, str]:
     return word, places.sources["kv_cache_dtype"]
 
 
-def _of_sparse_latents(word: str, places: Places, geometry: Geometry) -> str:
+def of_sparse_latents(word: str, settings: Settings, geometry: Geometry | None) -> str:
     """The format that vLLM's kernel for sparse MLA keeps (_canonicalize_sparse_mla_kv_cache_dtype in vllm
     model_executor/layers/attention/mla_attention.py): FlashMLA packs 8-bit values with their scales, FlashInfer keeps
-    them plain on Blackwell's data-centre GPUs and always packs on its others; ROCm's kernel keeps them plain.
+    them plain on Blackwell's data-centre GPUs and always packs on its others; ROCm's kernel keeps them plain. Other
+    engines and models keep `word`.
     """
-    number, major = release(places.version), (places.chosen.get("capability") or (9, 0))[0]
+    if settings.engine != "vllm" or geometry is None or geometry.indexer is None:
+        return word
+    number, major = release(settings.engine_version), (settings.capability or (9, 0))[0]
     if number >= _BY_KERNEL and major == 12 and word == "auto":
         return _PACKED
     if not re.fullmatch(r"fp8(_e4m3)?", word):
         return word
     if number < _BY_KERNEL:
         return _PACKED
-    heads = geometry.attention_heads // places.chosen.get("tensor_parallel", 1)
+    heads = geometry.attention_heads // settings.tensor_parallel
     flashinfer = major == 10 and (number >= _FLASHINFER_FIRST or heads <= _FEW_HEADS)
-    return _PLAIN if flashinfer or places.chosen.get("vendor") == "amd" else _PACKED
+    return _PLAIN if flashinfer or settings.vendor == "amd" else _PACKED

@@ -1,13 +1,20 @@
-"""A deployment's settings on another accelerator."""
+"""A deployment's settings on another accelerator or with one of them changed: what defaults follow from moves too."""
 
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from typing import Any
 
+from auditor.engines.cache_formats import of_sparse_latents
+from auditor.engines.flavours import FLAVOURS
 from auditor.engines.formats import compute_dtype
 from auditor.engines.generations import compute_capability
 from auditor.theory.device import Device
+from auditor.theory.kv.geometry import Geometry
 from auditor.theory.settings import Settings
 
-__all__ = ["moved"]
+__all__ = ["following", "moved"]
+
+_NAMES = tuple(field.name for field in fields(Settings))
 
 
 def moved(settings: Settings, device: Device) -> Settings:
@@ -15,3 +22,45 @@ def moved(settings: Settings, device: Device) -> Settings:
     dtype = compute_dtype(settings.quantization, settings.plain_dtype, frozenset(device.flops))
     vendor = "cpu" if device.kind == "cpu" else device.vendor
     return replace(settings, compute_dtype=dtype, vendor=vendor, capability=compute_capability(device))
+
+
+def following(
+    geometry: Geometry, settings: Settings, device: Device | None, sources: Mapping[str, str]
+) -> Callable[[Settings, Device | None], Settings]:
+    """What makes changed settings those that the engine would start with: the defaults among `settings` (by `sources`)
+    are derived again for the changes and the device.
+
+    A default that follows from something these settings do not tell (a performance mode) stays as it is.
+    """
+    assumed = frozenset(name for name in _NAMES if sources.get(name, "").startswith("default"))
+    before = _defaults(geometry, settings, device, assumed)
+    reproduced = frozenset(name for name in assumed if name in before and before[name] == getattr(settings, name))
+
+    def settled(changed: Settings, there: Device | None) -> Settings:
+        still = frozenset(name for name in assumed if getattr(changed, name) == getattr(settings, name))
+        after = _defaults(geometry, changed, there, still)
+        derived = {name: after[name] for name in reproduced & still if name in after}
+        found = replace(changed, **derived)
+        return replace(found, kv_cache_dtype=of_sparse_latents(found.kv_cache_dtype, found, geometry))
+
+    return settled
+
+
+def _defaults(
+    geometry: Geometry, settings: Settings, device: Device | None, assumed: frozenset[str]
+) -> Mapping[str, Any]:
+    """The engine's defaults beside the settings that are not themselves `assumed`."""
+    flavour = FLAVOURS.get(settings.engine)
+    if flavour is None:
+        return {}
+    said = {name: getattr(settings, name) for name in _NAMES if name not in assumed}
+    said["max_model_len"] = said.get("max_model_len") or geometry.max_position
+    said["speculative"] = "on" if settings.speculative_tokens or settings.draft_layers else None
+    ranks = settings.tensor_parallel * settings.pipeline_parallel
+    said["dp_attention"] = settings.data_parallel > 1 and settings.devices == ranks
+    found = dict(flavour.defaults(settings.engine_version, device, geometry, said))
+    limit = said.get("max_num_seqs") or found.get("max_num_seqs")
+    if limit and found.get("captured_batch"):
+        graphs = 2 * limit if settings.engine == "vllm" else limit
+        found["captured_batch"] = min(found["captured_batch"], graphs)
+    return found

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from auditor.catalog import accelerators
-from auditor.engines.elsewhere import moved
+from auditor.engines.elsewhere import following, moved
 from auditor.engines.flavours import FLAVOURS, flag_names
 from auditor.errors import UsageError
 from auditor.holding import SHARE_PREFIXES, mixed
@@ -105,7 +105,9 @@ def fit(found: Inputs, question: Question) -> Fit:
         raise UsageError(str(error)) from None
     mixes = _mixes(found, question)
     theory = (geometry, settings, device)
-    levers = changes(theory, mixes["p95"], question.target, _larger(found), question.replicas)
+    asked = mixes["p95"] if question.classes else None
+    settle = following(geometry, settings, device, found.sources)
+    levers = changes(theory, asked, question.target, _larger(found), question.replicas, settle=settle)
     split = None
     if memory is not None:
         split = answers.split(memory, pool.kv.bytes, _held(found, question, pool, mixes["p95"]))

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from auditor.theory.device import Device
+from auditor.theory.judging import largest
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.kv.llamacpp import STEP_CELLS
 from auditor.theory.roofline import predict_decode, predict_prefill
@@ -12,13 +13,16 @@ from auditor.theory.settings import Settings
 from auditor.theory.widths import bits_of
 from auditor.units import count, quantity
 
-__all__ = ["Alternative", "alternatives", "further", "gains", "next_up", "what_ifs"]
+__all__ = ["Alternative", "alternatives", "fewer_slots", "further", "gains", "next_up", "what_ifs"]
 
 # What an engine takes of the memory by default, in its newest version: vLLM's gpu_memory_utilization, SGLang's
 # mem_fraction_static on large devices, TensorRT-LLM's free_gpu_memory_fraction.
 _USUAL_FRACTION = {"vllm": 0.92, "sglang": 0.88, "trtllm": 0.9}
 _MOST_FRACTION = 0.95  # beyond which what an engine does not count (its context, graphs) has no room
 _PACKED = {word: bits_of(word) or 16.0 for word in ("fp8", "awq")}  # bits of a weight
+_NO_LOADER = ("trtllm", "lmdeploy")  # which have no flag that packs 16-bit weights as they load them
+# An 8-bit cache by engine: what settings call it, and the flag's value.
+_CACHES = {"sglang": ("fp8_e4m3", "fp8_e4m3"), "lmdeploy": ("int8", "8"), "llamacpp": ("q8_0", "q8_0")}
 _SMALL_BATCH = 2048  # vLLM's smallest default of max_num_batched_tokens (vllm/engine/arg_utils.py)
 _Q8_0 = 34 / 32  # bytes per value of llama.cpp's q8_0 (ggml-common.h: 32 values and a 2-byte scale)
 
@@ -37,29 +41,68 @@ class Alternative:
     also: tuple[tuple[str, str], ...] = ()
 
 
-def alternatives(settings: Settings, device: Device | None = None) -> tuple[Alternative, ...]:
+def alternatives(
+    settings: Settings, device: Device | None = None, geometry: Geometry | None = None
+) -> tuple[Alternative, ...]:
     """The levers that this engine and device still have: all the memory that the engine usually takes, fp8 weights, an
-    8-bit KV cache, twice the tensor parallelism.
+    8-bit KV cache, twice the tensor parallelism; of a `geometry` with latents, attention by requests.
 
-    Whether the model's quality bears them is for its owner to judge.
+    Values are those that the engine's flag takes. `checkpoint` is no flag: other weights are to be loaded. Whether the
+    model's quality bears them is for its owner to judge.
     """
     found: list[Alternative] = []
-    llamacpp = settings.engine == "llamacpp"
     usual = _USUAL_FRACTION.get(settings.engine)
     if usual is not None and not settings.pins_pool and (settings.memory_fraction or usual) < usual - 0.01:
         more = replace(settings, memory_fraction=usual)
         found.append(Alternative("gpu_memory_utilization", f"{usual:g}", more))
-    if settings.weight_bits > 9 and not llamacpp and device is not None and "fp8" in device.flops:
+    if settings.weight_bits > 9 and settings.engine != "llamacpp" and device is not None and "fp8" in device.flops:
         fp8 = replace(settings, weight_bits=_PACKED["fp8"], compute_dtype="fp8", quantization="fp8")
-        found.append(Alternative("quantization", "fp8", fp8))
+        field = "checkpoint" if settings.engine in _NO_LOADER else "quantization"
+        found.append(Alternative(field, "fp8", fp8))
     if settings.kv_bytes > 1.1:
-        kind, size = ("q8_0", _Q8_0) if llamacpp else ("fp8", 1.0)
-        packed = replace(settings, kv_bytes=size, kv_cache_dtype=kind, key_bytes=None, value_bytes=None)
-        found.append(Alternative("kv_cache_dtype", kind, packed))
-    if not llamacpp:
-        wide = replace(settings, tensor_parallel=settings.tensor_parallel * 2, devices=settings.devices * 2)
-        found.append(Alternative("tensor_parallel", str(wide.tensor_parallel), wide))
+        found.append(_packed_cache(settings))
+    if settings.engine != "llamacpp":
+        found.append(_wider(settings))
+    if geometry is not None and geometry.experts is not None and settings.tensor_parallel > 1:
+        found += _by_requests(settings, geometry)
     return tuple(found)
+
+
+def _packed_cache(settings: Settings) -> Alternative:
+    """An 8-bit cache, in the engine's own word: SGLang takes no plain fp8 (srt/server_args.py), LMDeploy's
+    --quant-policy bits (lmdeploy/cli/utils.py), llama.cpp a flag for keys and one for values.
+    """
+    word, value = _CACHES.get(settings.engine, ("fp8", "fp8"))
+    size = _Q8_0 if settings.engine == "llamacpp" else 1.0
+    packed = replace(settings, kv_bytes=size, kv_cache_dtype=word, key_bytes=None, value_bytes=None)
+    also = (("kv_cache_dtype_v", value),) if settings.engine == "llamacpp" else ()
+    return Alternative("kv_cache_dtype", value, packed, also=also)
+
+
+def _wider(settings: Settings) -> Alternative:
+    """Twice the tensor parallelism; experts that are spread over all devices stay so."""
+    wide = replace(settings, tensor_parallel=settings.tensor_parallel * 2, devices=settings.devices * 2)
+    if settings.expert_parallel > 1 and settings.engine == "vllm":
+        wide = replace(wide, expert_parallel=settings.expert_parallel * 2)
+    return Alternative("tensor_parallel", str(wide.tensor_parallel), wide)
+
+
+def _by_requests(settings: Settings, geometry: Geometry) -> Iterator[Alternative]:
+    """Each device keeps the latents of its own requests, where tensor parallelism copies those of all: vLLM's ranks
+    with experts over all devices, SGLang's DP attention.
+    """
+    latents = any(group.kind == "mla" for group in geometry.layers)
+    if not latents or settings.data_parallel > 1 or settings.decode_context_parallel > 1:
+        return
+    ranks = settings.tensor_parallel
+    if settings.engine == "vllm":
+        apart = replace(settings, tensor_parallel=1, data_parallel=ranks, expert_parallel=ranks)
+        also: tuple[tuple[str, str], ...] = (("tensor_parallel", "1"), ("expert_parallel", ""))
+    elif settings.engine == "sglang":
+        apart, also = replace(settings, data_parallel=ranks), (("dp_attention", ""),)
+    else:
+        return
+    yield Alternative("data_parallel", str(ranks), apart, also=also)
 
 
 def further(
@@ -74,7 +117,7 @@ def further(
     found = [*_more_memory(settings), *_batch(settings, target), *_off(settings)]
     if settings.weight_bits > 6 and settings.engine != "llamacpp":
         awq = replace(settings, weight_bits=_PACKED["awq"], quantization="awq", compute_dtype=settings.plain_dtype)
-        found.append(Alternative("quantization", "awq", awq))
+        found.append(Alternative("checkpoint", "awq", awq))
     if settings.engine == "llamacpp" and target is not None and longest >= 1:
         found += _slots(settings, target, longest)
     if larger is not None:
@@ -117,8 +160,32 @@ def _slots(settings: Settings, target: float, longest: float) -> Iterator[Altern
     slots, context = math.ceil(target), math.ceil(longest / STEP_CELLS) * STEP_CELLS
     if (settings.slots, settings.max_model_len) == (slots, context) and not settings.kv_unified:
         return
-    cut = replace(settings, slots=slots, max_model_len=context, kv_unified=False)
-    yield Alternative("context", str(slots * context), cut, also=(("slots", str(slots)),))
+    yield Alternative("context", str(slots * context), _cells(settings, slots, context), also=(("slots", str(slots)),))
+
+
+def fewer_slots(
+    settings: Settings, target: float | None, longest: float, limit: int, holds: Callable[[Settings], bool]
+) -> Alternative | None:
+    """llama.cpp: as many slots, up to the target (None: those there are), as memory `holds`, each with the context of
+    the longest request; without a target the longest context below `limit` for the slots there are.
+    """
+    if target is not None:
+        each = math.ceil(longest / STEP_CELLS) * STEP_CELLS
+        slots = largest(lambda n: n == 0 or holds(_cells(settings, n, each)), math.ceil(target))
+        if slots < 1 or (settings.slots, settings.max_model_len) == (slots, each):
+            return None
+        cut = _cells(settings, slots, each)
+        return Alternative("context", str(slots * each), cut, also=(("slots", str(slots)),))
+    fitting = largest(lambda n: n == 0 or holds(replace(settings, max_model_len=n * STEP_CELLS)), limit // STEP_CELLS)
+    each = fitting * STEP_CELLS
+    if each < longest:
+        return None
+    shared = 1 if settings.kv_unified else settings.slots or 1
+    return Alternative("context", str(each * shared), replace(settings, max_model_len=each))
+
+
+def _cells(settings: Settings, slots: int, each: int) -> Settings:
+    return replace(settings, slots=slots, max_num_seqs=slots, max_model_len=each, kv_unified=False)
 
 
 def next_up(device: Device, candidates: Sequence[Device]) -> Device | None:

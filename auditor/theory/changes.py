@@ -1,31 +1,42 @@
 """What to change, and what each change would give: every lever computed again with all that follows from it."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import Literal
 
-from auditor.theory.alternatives import Alternative, alternatives, further
+from auditor.theory.alternatives import Alternative, alternatives, fewer_slots, further
 from auditor.theory.answers import longest_alone, starts
-from auditor.theory.carrying import Mix, computed_pool, free_for_cache
+from auditor.theory.carrying import Mix, PoolRange, computed_pool, free_for_cache
 from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.memory import memory
 from auditor.theory.settings import Settings
+from auditor.theory.statistics import Interval
 from auditor.theory.weights import per_device_bytes
 
-__all__ = ["Change", "changes", "measure"]
+__all__ = ["Change", "Settle", "Verdict", "changes", "measure"]
+
+Settle = Callable[[Settings, Device | None], Settings]
+"""Makes changed settings those that the engine would start with, as its defaults follow from them."""
+Verdict = Literal["fits", "may fit", "does not fit"]
 
 _WORTH = 1.02  # times the requests of now from which a change is worth a line
 _ROUND = 256  # tokens to which a shorter context is rounded
+_SHORTEST = 1024  # tokens of a context below which nobody serves
+_STEPS = 3  # limits that are lowered one after the other before a lever is given up
+_ROOMY = 2  # times the target from which nothing needs to change
+_WORST: tuple[Verdict, ...] = ("does not fit", "may fit", "fits")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """The instance after one change. `field` and `value` are the lever's; both empty: as it is.
 
-    `also` are further fields with their values that move with it. `requests` are held at once by all `devices` (of
-    every replica), `pool_tokens` by one rank, `weights` in bytes by one device. `starts`: whether the engine starts at
-    all; `fits`: whether memory holds a pool that a flag fixes.
+    `also` are further fields with their values that move with it. `requests` are held and run at once by all `devices`
+    (of every replica), `pool_tokens` by one rank, `weights` in bytes by one device. `starts`: whether the engine starts
+    at all; `fits`: whether memory holds a pool that a flag fixes; `verdict`: whether the target (or one request) fits
+    within the band of the pool.
     """
 
     field: str = ""
@@ -38,63 +49,127 @@ class Change:
     requests: float
     starts: bool
     fits: bool = True
+    verdict: Verdict = "fits"
 
 
-def measure(geometry: Geometry, settings: Settings, device: Device | None, mix: Mix) -> Change | None:
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """What is asked: requests of a `mix` (None: of the context limit), `target` of them, or as many as there is room
+    for.
+    """
+
+    geometry: Geometry
+    mix: Mix | None
+    target: float | None
+    settle: Settle
+
+    @property
+    def longest(self) -> float:
+        return max((held for _, held in self.mix.parts), default=0.0) if self.mix is not None else _SHORTEST
+
+    def measure(self, settings: Settings, device: Device | None) -> Change | None:
+        limit = settings.max_model_len or self.geometry.max_position or _SHORTEST
+        mix = self.mix or Mix(((1.0, float(limit)),))
+        return measure(self.geometry, settings, device, mix, self.target)
+
+
+def measure(
+    geometry: Geometry, settings: Settings, device: Device | None, mix: Mix, target: float | None = None
+) -> Change | None:
     """What an instance holds; None where its pool cannot be computed, or the engine refuses the settings."""
     try:
         pool = computed_pool(geometry, settings, device)
         if pool is None:
             return None
-        kv = pool.kv
-        known = pool.exact and device is not None and (settings.weight_bytes is not None or geometry.parameters > 0)
-        fits = not known or device is None or kv.bytes <= free_for_cache(memory(geometry, settings, device)).high
+        kv, room = pool.kv, _room(geometry, settings, device, pool)
+        low, point, high = (
+            _at_once(settings, one.tokens and mix.carried(geometry, settings, one)) for one in (pool.low, kv, pool.high)
+        )
+        needed = target or 1.0
+        sure = pool.low.bytes <= room.low and low >= needed and starts(geometry, settings, pool.low)
+        perhaps = pool.high.bytes <= room.high and high >= needed and starts(geometry, settings, pool.high)
         return Change(
             devices=settings.devices,
             weights=per_device_bytes(geometry, settings),
             pool_bytes=kv.bytes,
             pool_tokens=kv.tokens,
-            requests=mix.carried(geometry, settings, kv) if kv.tokens > 0 else 0.0,
+            requests=point,
             starts=starts(geometry, settings, kv),
-            fits=fits,
+            fits=kv.bytes <= room.high,
+            verdict="fits" if sure else "may fit" if perhaps else "does not fit",
         )
     except ValueError:
         return None
 
 
+def _room(geometry: Geometry, settings: Settings, device: Device | None, pool: PoolRange) -> Interval:
+    """Bytes of a device that a pool which a flag fixes may take; without end where nothing limits it."""
+    known = settings.weight_bytes is not None or geometry.parameters > 0
+    if not (settings.pins_pool and pool.exact and known) or device is None:
+        return Interval(math.inf, math.inf, math.inf)
+    return free_for_cache(memory(geometry, settings, device))
+
+
+def _at_once(settings: Settings, carried: float) -> float:
+    """Requests that run at once: no more than the engine's batch limit, over all ranks."""
+    limit = settings.slots if settings.engine == "llamacpp" else settings.max_num_seqs
+    return min(carried, limit * settings.data_parallel) if limit else carried
+
+
 def changes(
     theory: tuple[Geometry, Settings, Device | None],
-    mix: Mix,
+    mix: Mix | None,
     target: float | None,
     larger: tuple[Device, Settings] | None = None,
     replicas: int = 1,
+    *,
+    settle: Settle = lambda settings, _device: settings,
 ) -> tuple[Change, ...]:
-    """What each lever alone would give, the most first; only those that help.
+    """What each lever alone would give, the most first; only those that help, and none where there is room to spare.
 
-    `target` requests on each of `replicas`; `larger` is the next accelerator up, with the settings there. A lever helps
-    where 2 % more requests fit. Where a limit keeps the engine from starting, the first change is one with which it
-    does, and the others come on top of it.
+    `mix` None: requests as long as the context limit. `target` requests on each of `replicas`; `larger` is the next
+    accelerator up, with the settings there; `settle` derives defaults again. A lever helps where 2 % more requests fit
+    or what was uncertain is sure. Where an instance does not start, limits with which it does come first, and levers
+    that need a lower limit as well have it in `also`.
     """
     geometry, settings, device = theory
-    longest = max((held for _, held in mix.parts), default=0.0)
-    first = _repair(theory, longest, target)
-    base = settings if first is None else first.settings
-    now = measure(geometry, base, device, mix)
-    if now is None:
+    case = _Case(geometry, mix, target, settle)
+    now = case.measure(settings, device)
+    if now is None or _at_ease(now, settings, target):
         return ()
-    if larger is not None and first is not None:
-        larger = larger[0], replace(larger[1], **{first.field: getattr(base, first.field)})
-    levers = (*alternatives(base, device), *further(base, target, longest, larger))
-    found = [_after((geometry, base, device), lever, mix) for lever in levers]
-    helpful = [c for c in found if c is not None and c.fits and c.starts and c.requests > _WORTH * now.requests]
+    first = _able(case, Alternative("", "", settings, device))
+    base = now if now.starts and now.fits else first and first[1]
+    as_base = settings if base is now or first is None else first[0]
+    levers = (
+        *alternatives(settings, device, geometry),
+        *further(settings, target, case.longest if mix else 0.0, larger),
+    )
+    found = (_after(case, settings, device, lever) for lever in levers)
+    helpful = [c for c in found if c is not None and c.fits and c.starts and _helps(case, c, base)]
     every = [_everywhere(change, replicas) for change in _mildest(helpful)]
-    if now.starts and now.fits:
-        every.append(_replicas(now, target, replicas))
-    if first is None:
+    start = first[1] if first is not None and first[1].also else None
+    if base is not None:
+        every.append(_replicas(case, base, (as_base, device), replicas))
+    if start is None:
         return _ranked(every)
-    moved = ((first.field, first.value),)
-    start = replace(_everywhere(now, replicas), field=first.field, value=first.value)
-    return (start, *_ranked([replace(change, also=(*change.also, *moved)) for change in every]))
+    (field, value), *rest = start.also
+    leading = replace(_everywhere(start, replicas), field=field, value=value, also=tuple(rest))
+    return tuple(dict.fromkeys((leading, *_ranked(every))))
+
+
+def _at_ease(now: Change, settings: Settings, target: float | None) -> bool:
+    """Whether the target fits so well that nothing needs to change; llama.cpp's slots are full when all are taken."""
+    if target is None or now.verdict != "fits":
+        return False
+    return settings.engine == "llamacpp" or now.requests >= _ROOMY * target
+
+
+def _helps(case: _Case, change: Change, base: Change | None) -> bool:
+    if base is None or _WORST.index(change.verdict) > _WORST.index(base.verdict):
+        return True
+    if case.mix is None:
+        return change.pool_tokens > _WORTH * base.pool_tokens
+    return change.requests > _WORTH * base.requests
 
 
 def _ranked(found: Iterable[Change]) -> tuple[Change, ...]:
@@ -105,15 +180,18 @@ def _everywhere(change: Change, replicas: int) -> Change:
     return replace(change, requests=change.requests * replicas, devices=change.devices * replicas)
 
 
-def _after(theory: tuple[Geometry, Settings, Device | None], lever: Alternative, mix: Mix) -> Change | None:
-    geometry, settings, device = theory
-    if lever.field == "tensor_parallel" and not _divides(geometry, lever.settings.tensor_parallel):
+def _after(case: _Case, settings: Settings, device: Device | None, lever: Alternative) -> Change | None:
+    if lever.field == "tensor_parallel" and not _divides(case.geometry, lever.settings.tensor_parallel):
         return None
-    if lever.field == "gpu_memory_utilization" and device is not None and _crowded(geometry, lever.settings, device):
+    there = lever.device or device
+    try:
+        changed = _with_weights(case.geometry, settings, case.settle(lever.settings, there))
+        if lever.field == "gpu_memory_utilization" and changed and there and _crowded(case.geometry, changed, there):
+            return None
+    except ValueError:
         return None
-    changed = _with_weights(geometry, settings, lever.settings)
-    change = None if changed is None else measure(geometry, changed, lever.device or device, mix)
-    return change and replace(change, field=lever.field, value=lever.value, also=lever.also)
+    found = None if changed is None else _able(case, replace(lever, settings=changed, device=there))
+    return None if found is None else replace(found[1], field=lever.field, value=lever.value)
 
 
 def _crowded(geometry: Geometry, settings: Settings, device: Device) -> bool:
@@ -141,31 +219,82 @@ def _with_weights(geometry: Geometry, now: Settings, then: Settings) -> Settings
     return replace(then, weight_bytes=now.weight_bytes * after / before) if before > 0 else None
 
 
-def _repair(
-    theory: tuple[Geometry, Settings, Device | None], longest: float, target: float | None
-) -> Alternative | None:
-    """The limit with which an engine starts that does not: a context or a batch that the pool holds."""
-    geometry, settings, device = theory
-    pool = computed_pool(geometry, settings, device)
-    if pool is None or starts(geometry, settings, pool.kv):
-        return None
-    if pool.kv.refusal is not None:
-        asked = math.ceil(target / settings.data_parallel) if target is not None else pool.kv.blocks or 1
-        fewer = replace(settings, max_num_seqs=max(1, min(asked, pool.kv.blocks or asked)))
-        found = measure(geometry, fewer, device, Mix(((1.0, 1.0),)))
-        starting = found is not None and found.starts
-        return Alternative("max_num_seqs", str(fewer.max_num_seqs), fewer) if starting else None
-    alone = longest_alone(geometry, settings, pool.kv) // _ROUND * _ROUND
-    if alone < max(longest, 1):
-        return None
-    return Alternative("max_model_len", str(alone), replace(settings, max_model_len=alone))
+# -------------------------------------------------------------------------------------------------------------- limits
 
 
-def _replicas(now: Change, target: float | None, replicas: int) -> Change:
-    """As many replicas as carry the target, or one more."""
-    need = math.ceil(target * replicas / now.requests) if target is not None and now.requests > 0 else 0
+def _able(case: _Case, lever: Alternative) -> tuple[Settings, Change] | None:
+    """The lever's settings with limits lowered until the engine starts and memory holds its pool, and what that gives;
+    the limits are in `also`. None where no limit would do.
+    """
+    settings, also = lever.settings, dict(lever.also)
+    for _ in range(_STEPS):
+        found = case.measure(settings, lever.device)
+        step = _lower(case, settings, lever.device)
+        if step is None:
+            return (
+                (settings, replace(found, also=tuple(also.items()))) if found and found.starts and found.fits else None
+            )
+        settings = case.settle(step.settings, lever.device)
+        also |= {step.field: step.value, **dict(step.also)}
+    found = case.measure(settings, lever.device)
+    return (settings, replace(found, also=tuple(also.items()))) if found and found.starts and found.fits else None
+
+
+def _lower(case: _Case, settings: Settings, device: Device | None) -> Alternative | None:
+    """The limit that is to be lower: a context or a batch that the pool holds, at the low end of its band if it can."""
+    try:
+        pool = computed_pool(case.geometry, settings, device)
+        if pool is None:
+            return None
+        if settings.engine == "llamacpp":
+            return _fewer_cells(case, settings, device, pool)
+    except ValueError:
+        return None
+    sure = starts(case.geometry, settings, pool.low)
+    return None if sure else _limit(case, settings, pool)
+
+
+def _limit(case: _Case, settings: Settings, pool: PoolRange) -> Alternative | None:
+    geometry, kv = case.geometry, pool.kv
+    if kv.refusal is not None:
+        blocks = min((p.blocks for p in (pool.low, kv) if p.blocks), default=1)
+        asked = math.ceil(case.target / settings.data_parallel) if case.target is not None else blocks
+        fewer = max(1, min(asked, blocks))
+        if fewer >= (settings.max_num_seqs or math.inf):
+            return None
+        return Alternative("max_num_seqs", str(fewer), replace(settings, max_num_seqs=fewer))
+    ends = (pool.low,) if starts(geometry, settings, kv) else (pool.low, kv)
+    for end in ends:
+        alone = longest_alone(geometry, settings, end) // _ROUND * _ROUND if end.tokens > 0 else 0
+        if alone >= max(case.longest, 1) and alone < (settings.max_model_len or math.inf):
+            return Alternative("max_model_len", str(alone), replace(settings, max_model_len=alone))
+    return None
+
+
+def _fewer_cells(case: _Case, settings: Settings, device: Device | None, pool: PoolRange) -> Alternative | None:
+    """llama.cpp: as many slots as memory holds of the longest request, or the longest context for the slots there
+    are.
+    """
+    if pool.kv.bytes <= _room(case.geometry, settings, device, pool).low:
+        return None
+
+    def holds(changed: Settings) -> bool:
+        then = computed_pool(case.geometry, changed, device)
+        return then is not None and then.kv.bytes <= _room(case.geometry, changed, device, then).low
+
+    asked = case.target if case.mix is not None else None
+    limit = settings.max_model_len or case.geometry.max_position or _SHORTEST
+    return fewer_slots(settings, asked, case.longest, limit, holds)
+
+
+def _replicas(case: _Case, base: Change, base_of: tuple[Settings, Device | None], replicas: int) -> Change:
+    """As many replicas as carry the target, or one more; each then has its share of it."""
+    total = case.target * replicas if case.target is not None else None
+    need = math.ceil(total / base.requests) if total is not None and base.requests > 0 else 0
     number = max(need, replicas + 1)
-    return replace(_everywhere(now, number), field="replicas", value=str(number))
+    share = replace(case, target=None if total is None else math.ceil(total / number)).measure(*base_of)
+    found = replace(base, verdict=share.verdict if share is not None else base.verdict)
+    return replace(_everywhere(found, number), field="replicas", value=str(number))
 
 
 def _mildest(found: Iterable[Change]) -> Iterable[Change]:

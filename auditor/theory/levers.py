@@ -28,6 +28,7 @@ _ALSO = {
 _PLAIN = {  # where no flag is known
     "attention_backend": "the attention backend",
     "captured_batch": "the largest captured batch",
+    "checkpoint": "a checkpoint in",
     "data_parallel": "data parallelism",
     "enforce_eager": "eager mode",
     "gpu_memory_utilization": "the engine's share of the memory",

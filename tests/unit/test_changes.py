@@ -1,5 +1,6 @@
 """What to change: each lever computed again, ranked, and left out where it helps nothing."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -68,7 +69,7 @@ def test_replicas_are_as_many_as_carry_the_target():
     target = 2.5 * now.requests
     lever = found(make_settings(), target=target)["replicas", "3"]
     assert (lever.requests, lever.devices) == (pytest.approx(3 * now.requests), 3)
-    assert ("replicas", "2") in found(make_settings(), target=1)
+    assert ("replicas", "2") in found(make_settings(), target=now.requests)
     assert ("replicas", "5") in found(make_settings(), target=now.requests, replicas=4)
 
 
@@ -93,15 +94,55 @@ def test_weights_of_unknown_parts_are_not_guessed():
 
 
 def test_a_limit_that_keeps_the_engine_from_starting_is_lowered_first():
-    """60 GiB of weights leave too little for a request of a million tokens."""
+    """60 GiB of weights leave too little for a request of a million tokens: the limit is what surely fits."""
     settings = make_settings(max_model_len=1_000_000, weight_bytes=60.0 * GIB)
     first, *rest = changes((LLAMA_8B, settings, H100), MIX, None)
     pool = computed_pool(LLAMA_8B, settings, H100)
     assert pool is not None
     assert first.field == "max_model_len"
-    assert 0 <= 16 * (pool.kv.blocks or 0) - int(first.value) <= 256 + 16
-    assert first.starts
-    assert all(("max_model_len", first.value) in lever.also and lever.starts for lever in rest)
+    assert 0 <= 16 * (pool.low.blocks or 0) - int(first.value) <= 256 + 16
+    assert (first.starts, first.verdict) == (True, "fits")
+    assert all(lever.starts for lever in rest)
+    limits = {lever.field: int(dict(lever.also)["max_model_len"]) for lever in rest}
+    assert limits["kv_cache_dtype"] == pytest.approx(2 * int(first.value), abs=512)
+
+
+def test_without_lengths_the_context_is_what_fits():
+    """A quarter of the context of Llama-3.1 fits; without lengths to hold, a shorter limit is the first way out."""
+    settings = make_settings(max_model_len=131_072, weight_bytes=68.0 * GIB)
+    first, *_ = changes((LLAMA_8B, settings, H100), None, None)
+    assert (first.field, first.verdict, math.floor(first.requests)) == ("max_model_len", "fits", 1)
+
+
+def test_counts_end_at_the_batch_limit():
+    """Room for hundreds, but 16 run at once: the limit is what is to change, and nothing else brings more."""
+    settings = make_settings(max_num_seqs=16, max_model_len=32_768)
+    levers = found(settings, target=64)
+    assert {field for field, _ in levers} == {"max_num_seqs", "replicas"}
+    assert levers["max_num_seqs", "64"].requests == 64
+    assert levers["replicas", "4"].requests == 64
+
+
+def test_nothing_is_to_change_where_there_is_room_to_spare():
+    assert found(make_settings(), target=4) == {}
+
+
+def test_rows_say_whether_the_target_surely_fits():
+    now = measure(LLAMA_8B, make_settings(), H100, MIX, 4)
+    edge = measure(LLAMA_8B, make_settings(), H100, MIX, now and math.floor(now.requests))
+    over = measure(LLAMA_8B, make_settings(), H100, MIX, 10_000)
+    assert [one and one.verdict for one in (now, edge, over)] == ["fits", "may fit", "does not fit"]
+
+
+@pytest.mark.parametrize(
+    ("engine", "value"), [("vllm", "fp8"), ("sglang", "fp8_e4m3"), ("trtllm", "fp8"), ("lmdeploy", "8")]
+)
+def test_values_are_those_that_the_flag_takes(engine, value):
+    levers = found(make_settings(engine=engine, engine_version=None))
+    assert ("kv_cache_dtype", value) in levers
+    loads = engine in {"vllm", "sglang"}
+    assert (("quantization", "fp8") in levers, ("checkpoint", "fp8") in levers) == (loads, not loads)
+    assert ("checkpoint", "awq") in levers
 
 
 def test_slots_of_llamacpp_get_the_context_that_their_requests_need():
@@ -111,9 +152,11 @@ def test_slots_of_llamacpp_get_the_context_that_their_requests_need():
     assert (lever.also, lever.requests, lever.pool_tokens) == ((("slots", "8"),), 8, 32768)
 
 
-def test_slots_that_memory_does_not_hold_are_no_way_out():
+def test_slots_are_no_more_than_memory_holds():
+    """4,096 cells are 0.5 GiB; 79.2 GiB less 15 of weights hold some 125 such slots."""
     settings = make_settings(engine="llamacpp", engine_version=None, max_model_len=32768, slots=4, block_size=None)
-    assert not any(field == "context" for field, _ in found(settings, target=10_000))
+    levers = [lever for (field, _), lever in found(settings, target=10_000).items() if field == "context"]
+    assert [(100 < int(dict(lever.also)["slots"]) < 130, lever.verdict) for lever in levers] == [(True, "does not fit")]
 
 
 def test_without_a_pool_there_is_nothing_to_compare():
