@@ -16,12 +16,15 @@ _NESTED = {"full": "full_attention", "sliding": "sliding_attention", "chunked": 
 
 
 def rotary(family: Family, facts: Mapping[str, Any], layers: Iterable[Layers]) -> dict[str, int]:
-    """`rotary_values`, and `rotary_sections` where positions have several axes (images and video)."""
+    """`rotary_values`, `rotary_sections` where positions have several axes (images and video), and the `positions` that
+    a scaled rotation reaches.
+    """
     if family.positions or (family.state == "mamba2" and family.norms == 1):  # Nemotron-H knows no positions
         return {}
     tables = {_table(facts, group) for group in layers}
     sections = any("mrope_section" in _scaling(facts, group.kind) for group in layers)
-    return {"rotary_values": sum(rows * columns for rows, columns, _ in tables), "rotary_sections": int(sections)}
+    found = {"rotary_values": sum(rows * columns for rows, columns, _ in tables), "rotary_sections": int(sections)}
+    return found | {"positions": max((rows for rows, _, _ in tables), default=0)}
 
 
 def _table(facts: Mapping[str, Any], group: Layers) -> tuple[int, int, float]:

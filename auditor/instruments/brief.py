@@ -65,6 +65,8 @@ def _refusal(found: Inputs, kv: KvPool, split: Memory | None) -> str | None:
     if split is not None and (split.pool <= 0 or kv.tokens <= 0):
         parts = f"{in_gib(split.weights)} of weights and {in_gib(split.overhead)} for the engine"
         return f"{parts} leave no cache of the {in_gib(split.budget)} of a device that it may use"
+    if found.refusal:
+        return found.refusal
     if kv.refusal is not None or answers.starts(found.geometry, found.settings, kv):
         return kv.refusal
     length = found.settings.max_model_len or found.geometry.max_position or 0

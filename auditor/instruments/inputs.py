@@ -22,7 +22,7 @@ from auditor.instruments.engine import engine as served_by
 from auditor.instruments.keys import checked
 from auditor.instruments.layers import from_layers
 from auditor.instruments.naming import as_named, unsure
-from auditor.instruments.refusals import refuse
+from auditor.instruments.refusals import refuse, too_long
 from auditor.loading import Here, read_model
 from auditor.profile import Deployment, Profile
 from auditor.theory.device import Device
@@ -41,6 +41,7 @@ class Inputs:
     `device` is None where none is named or the one that is is not known (`misnamed`); `no_device` says why, for whoever
     needs one. A device outside the catalogue whose memory is given has no bandwidth and no flops. `sources` say where
     each field of `settings` comes from, and "geometry", "device" and "weights" likewise; `notes` what was assumed.
+    `refusal` is why the engine would not start, whatever the memory.
     """
 
     geometry: Geometry
@@ -50,6 +51,7 @@ class Inputs:
     notes: tuple[str, ...] = ()
     no_device: str = ""
     misnamed: bool = False
+    refusal: str = ""
 
     @property
     def started(self) -> bool:
@@ -92,6 +94,7 @@ def inputs(
         notes=(*notes, *geometry.notes, *unsure(geometry, settings, sources), *([doubt] if doubt and found else ())),
         no_device="" if found is not None else doubt,
         misnamed=found is None and "accelerator" in values,
+        refusal=too_long(geometry, settings, values.get("launch", "")),
     )
 
 

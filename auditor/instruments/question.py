@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from auditor.engines.settings import resolve
 from auditor.errors import UsageError
 from auditor.instruments.inputs import Inputs
+from auditor.instruments.refusals import too_long, unstartable
 from auditor.loading import Here, Loaded, resolve_device, resolve_draft, resolve_model
 from auditor.plan import concurrency
 from auditor.profile import Lengths, SharedPrefix, TrafficClass
@@ -86,6 +87,10 @@ def from_profile(loaded: Loaded, here: Here | None = None) -> tuple[Inputs, Ques
         raise UsageError(f"{loaded.path}: {why}")
     device, no_device = resolve_device(loaded, here)
     settings, sources = resolve(profile, loaded.launch, None, geometry, device, draft=resolve_draft(loaded))
+    try:
+        unstartable(geometry, settings)
+    except UsageError as error:
+        raise UsageError(f"{loaded.path}: deployment.{error}") from None
     measured = "measured here" if device is not None and device.here else "catalogue"
     weights = "the model's files" if geometry.weight_bytes is not None else "computed from parameters"
     told = {**sources, "geometry": geometry.source, "device": measured, "weights": weights}
@@ -98,6 +103,7 @@ def from_profile(loaded: Loaded, here: Here | None = None) -> tuple[Inputs, Ques
         notes=notes,
         no_device=f"{loaded.path}: {no_device}" if device is None else "",
         misnamed=device is None and profile.deployment.accelerator is not None,
+        refusal=too_long(geometry, settings, profile.deployment.launch or ""),
     )
     return found, _question(loaded)
 

@@ -9,24 +9,62 @@ from auditor.theory.kv.cells import attention_parallel
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.settings import Settings
 
-__all__ = ["refuse"]
+__all__ = ["refuse", "too_long", "unstartable"]
 
 _CACHE_WORDS = "auto, fp16, bf16, fp8 (fp8_e4m3, fp8_e5m2), int8, int4, nvfp4 and llama.cpp's q8_0 to q4_0"
 _STEP = 16  # tokens of a block that vLLM's kernels read at once
 _SMALL = (1, 8)  # ... and smaller blocks that some take
 _MOST_LISTED = 1024
+_ALLOWED = {  # the flag of the context limit, and the variable that lets it exceed the model's own
+    "vllm": ("--max-model-len", "VLLM_ALLOW_LONG_MAX_MODEL_LEN"),
+    "sglang": ("--context-length", "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"),
+}
+_RESCALED = ("rope", "hf-overrides", "json-model-override-args")  # what changes the positions that a model knows
 
 
 def refuse(values: Mapping[str, Any], geometry: Geometry, settings: Settings, sources: Mapping[str, str]) -> None:
-    """Raise UsageError for a cache format that is not known, blocks that no kernel reads, and attention heads that the
-    devices cannot share. A pool that is told proves a start, so that heads are then left alone.
+    """Raise UsageError for an unknown cache format, blocks that no kernel reads, a count of devices that is not
+    what the parallelism takes, and what `unstartable` does. A pool that is told proves a start: then the first two.
     """
     if sources.get("kv_bytes", "").startswith("assumed") and "kv_bytes_per_element" not in values:
         word = one_line(settings.kv_cache_dtype)
         raise UsageError(f"kv_cache_dtype: {word} is not known; {_CACHE_WORDS} are, or give kv_bytes_per_element")
     _blocks(values, settings)
     if not {"kv_pool_gib", "kv_pool_tokens"} & values.keys():
-        _heads(geometry, settings)
+        if "count" in values:
+            _devices(values["count"], settings)
+        unstartable(geometry, settings)
+
+
+def unstartable(geometry: Geometry, settings: Settings) -> None:
+    """Raise UsageError for attention heads that the devices cannot share, and for more pipeline stages than layers."""
+    stages, layers = settings.pipeline_parallel, geometry.layer_count
+    if layers and stages > layers:
+        raise UsageError(f"pipeline_parallel: {stages} stages for {layers} layers, which are the most")
+    _heads(geometry, settings)
+
+
+def too_long(geometry: Geometry, settings: Settings, launch: str = "") -> str:
+    """Why the engine refuses a context beyond the model's positions; "" where it does not, or `launch` lifts that.
+
+    _get_and_verify_max_len in vllm/config/model.py; _derive_context_length in sglang/srt/configs/model_config.py.
+    """
+    known = max(geometry.max_position or 0, geometry.extra.get("positions", 0))
+    limit, flag, allowed = settings.max_model_len or 0, *_ALLOWED.get(settings.engine, ("", ""))
+    if not flag or not known or limit <= known or any(word in launch for word in (allowed, *_RESCALED)):
+        return ""
+    return f"{flag} {limit} is more than the model's {known} positions ({allowed}=1 would allow it)"
+
+
+def _devices(count: int, settings: Settings) -> None:
+    """SGLang's attention data parallelism runs within TP."""
+    names = ("tensor_parallel", "pipeline_parallel", "data_parallel")
+    tp, pp, dp = (getattr(settings, name) for name in names)
+    inside = settings.engine == "sglang" and tp % dp == 0
+    if count == tp * pp * dp or (inside and count == tp * pp):
+        return
+    product = " x ".join(f"{name} {getattr(settings, name)}" for name in names if getattr(settings, name) > 1)
+    raise UsageError(f"count: {product or 'no parallelism'} = {tp * pp * dp} devices, but count is {count}")
 
 
 def _blocks(values: Mapping[str, Any], settings: Settings) -> None:

@@ -75,8 +75,9 @@ def _unweighed(fit: Fit, room: Ruling) -> Ruling | None:
 def _start(fit: Fit) -> Ruling | None:
     """Where vLLM refuses to start: one request of the limit needs more than the pool."""
     theory = fit.inputs.geometry, fit.inputs.settings
-    if fit.pool.kv.refusal is not None and not fit.inputs.started:
-        return Ruling("does not fit", f"the engine refuses to start: {fit.pool.kv.refusal}")
+    refusal = fit.inputs.refusal or fit.pool.kv.refusal
+    if refusal and not fit.inputs.started:
+        return Ruling("does not fit", f"the engine refuses to start: {refusal}")
     if fit.limit is None or fit.inputs.settings.engine != "vllm" or answers.starts(*theory, fit.pool.low):
         return None
     field = name(fit.flags, "max_model_len")

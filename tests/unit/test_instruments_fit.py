@@ -252,6 +252,14 @@ def test_a_limit_beyond_the_pool_does_not_start():
     assert "81,904 tokens fit" in found.why
 
 
+def test_a_limit_beyond_the_models_positions_does_not_start():
+    keys = {"accelerator": "h200-sxm", "max_model_len": 200_000}
+    found = ruling(answer(one(), target=1, kv_pool_gib=None, **keys))
+    assert (found.status, found.exit_code) == ("does not fit", 1)
+    assert found.why.startswith("the engine refuses to start: --max-model-len 200000 is more than the model's 131072")
+    assert verdict(answer(one(), target=1, kv_pool_gib=60, **keys)) == ("fits", 0)  # with this pool it did start
+
+
 def test_weights_larger_than_memory_do_not_fit():
     found = answer(one(), accelerator="t4", kv_pool_gib=None, count=1)
     assert verdict(found) == ("does not fit", 1)

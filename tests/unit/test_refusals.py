@@ -1,6 +1,7 @@
 """What no engine starts with, and what people write where nothing is known."""
 
 import pytest
+from model_shapes import LLAMA_8B
 
 from auditor.catalog import models
 from auditor.errors import UsageError
@@ -22,6 +23,13 @@ def row(**facts):
         ({"tensor_parallel": 64}, r"tensor_parallel: vLLM does not start with 64 devices"),
         ({"engine": "sglang", "tensor_parallel": 12}, r"tensor_parallel: SGLang does not start with 12 devices"),
         ({"model": "google/gemma-4-31B-it", "tensor_parallel": 3}, r"heads and 4 and 16 of keys and values; 1, 2, 4"),
+        ({"tensor_parallel": 4, "count": 2}, "count: tensor_parallel 4 = 4 devices, but count is 2"),
+        (
+            {"tensor_parallel": 2, "pipeline_parallel": 2, "data_parallel": 2, "count": 4},
+            "count: tensor_parallel 2 x pipeline_parallel 2 x data_parallel 2 = 8 devices, but count is 4",
+        ),
+        ({"launch": "vllm serve Qwen/Qwen3-8B -tp 4", "count": 2}, "tensor_parallel 4 = 4 devices, but count is 2"),
+        ({"pipeline_parallel": 37}, "pipeline_parallel: 37 stages for 36 layers, which are the most"),
     ],
 )
 def test_what_no_engine_starts_with_is_refused(facts, said):
@@ -37,6 +45,15 @@ def test_what_no_engine_starts_with_is_refused(facts, said):
         {"kv_cache_dtype": "fp8_inc"},
         {"block_size": 1056},  # a hybrid's, as its log says
         {"block_size": 1, "engine": "sglang"},
+        {"count": 4},  # all in one group
+        {
+            "engine": "sglang",
+            "tensor_parallel": 4,
+            "count": 4,
+            "launch": "sglang serve --model-path x --dp 4 --enable-dp-attention",
+        },
+        {"tensor_parallel": 4, "count": 2, "kv_pool_gib": 10.0},
+        {"pipeline_parallel": 36},
         {"tensor_parallel": 16},  # heads of keys and values are copied
         {"tensor_parallel": 3, "engine": "llama.cpp"},
         {"tensor_parallel": 3, "kv_pool_gib": 10.0},  # it did start
@@ -50,6 +67,35 @@ def test_what_no_engine_starts_with_is_refused(facts, said):
 )
 def test_what_engines_start_with_is_not(facts):
     assert inputs(row(**facts)).settings.kv_bytes in (0.5, 1.0, 2.0)
+
+
+LONG = {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}}
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"max_model_len": 40_960}, ""),  # the model's own
+        ({"max_model_len": 40_961}, "--max-model-len 40961 is more than the model's 40960 positions"),
+        ({"engine": "sglang", "max_model_len": 50_000}, "--context-length 50000 is more than the model's 40960"),
+        ({"engine": "llama.cpp", "max_model_len": 50_000}, ""),  # it warns
+        ({"launch": "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 vllm serve x --max-model-len 50000"}, ""),
+        ({"launch": "vllm serve x --max-model-len 50000 --hf-overrides '{}'"}, ""),
+        ({"launch": "vllm serve x --max-model-len 50000"}, "--max-model-len 50000 is more"),
+    ],
+)
+def test_a_context_beyond_the_models_positions(facts, said):
+    """Qwen3-8B's config.json: max_position_embeddings 40960."""
+    assert inputs(row(**facts)).refusal.startswith(said)
+    assert bool(inputs(row(**facts)).refusal) == bool(said)
+
+
+def test_a_scaled_rotation_reaches_further():
+    """Qwen2.5's YaRN recipe: 32,768 positions x 4."""
+    config = {**LLAMA_8B, "max_position_embeddings": 32768, **LONG}
+    found = row(model="a", model_config_inline=config, max_model_len=131_072)
+    assert inputs(found).refusal == ""
+    assert inputs({**found, "max_model_len": 131_073}).refusal
 
 
 def test_a_cpu_needs_the_memory_of_its_host():
