@@ -40,6 +40,7 @@ _LEAST, _MOST = 0.6, 0.95  # times the usual share, and the share itself, within
 _EXCHANGES = Interval(0.1, 0.7, 1.4)  # times what links are known to take, where no ladder tells
 _FLATLY, _STEEPLY = 0.25, 0.6  # slopes below which no cache or products rule a step, and above which they do
 _SLOW = 10.0  # inverse share of the peak beyond which attention is slower than fused kernels anywhere
+_FAST = 1.05  # times the time in which the weights cannot be read, beyond the doubt of data sheets and clocks
 _SHORT = 1.05  # times the ladder's largest batch, beyond which it says nothing of the target
 
 
@@ -200,6 +201,8 @@ def _decode(
     steep = slope is not None and slope.low >= _STEEPLY
     if costs.spread > NOISY:
         conflict = f"its times scatter by {percent(costs.spread)} around any law"
+    elif _FAST * costs.levels[0][1] < known.dense + known.covered(costs.levels[0][0], 0) * known.experts:
+        conflict = "the weights would be read faster than the device can: they or it are not as declared"
     elif ladders.batch > _SHORT * largest:
         conflict = f"the ladder ends at {plain(largest, 3)} streams, below the target"
     elif cache is not None and 0 < cache.high * READ < 1 and not (known.multiplied or known.launched):
@@ -233,6 +236,7 @@ def _points(
 
 def _slope(points: Sequence[tuple[float, float, float]]) -> Interval | None:
     """d log T / d log B between the two largest batches."""
+    points = [point for point in points if point[1] > 0]
     if len(points) < 2:
         return None
     (b0, t0, e0), (b1, t1, e1) = points[-2:]

@@ -205,7 +205,7 @@ def reading_share(known: Facts, costs: StepCosts) -> tuple[float, float, float]:
     batch, level, _ = costs.levels[0]
     read = known.dense + known.covered(batch, 0) * known.experts
     low, middle, high = (min(BEST, known.law.weights * times) for times in STREAMED)
-    low = max(low, min(high, read / level))
+    low = max(low, min(high, read / level)) if level > 0 else high
     apart = known.law.weights * (STREAMED[2] - STREAMED[0]) / 3
 
     def unlikely(share: float) -> float:

@@ -26,7 +26,7 @@ def knee(steps: Sequence[tuple[float, float, float]]) -> Knee | None:
 
     A gain counts beyond 3 % and beyond two standard errors, so that scatter makes no knee.
     """
-    ordered = sorted(steps)
+    ordered = sorted(step for step in steps if step[1] > 0)
     if len(ordered) < 2:
         return None
     batch, seconds, error = ordered[0]

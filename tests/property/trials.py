@@ -59,8 +59,8 @@ _MEASURED: dict[tuple[str, int], tuple[float, ...]] = {
         *(0.922, 1.191, 1.291, 1.169, 2.025, 2.073, 2.759, 3.938, 4.947, 7.390, 10.163),
     ),
 }
-# A step is seen to multiply where it takes so many times one token's time, of which products at the rate of long prompts
-# would take this part.
+# A step is seen to multiply where it takes so many times one token's time, of which products at the rate of long
+# prompts would take this part.
 _CLEAR, _PLAIN = 1.1, 0.25
 
 
