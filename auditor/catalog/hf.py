@@ -26,6 +26,7 @@ T = TypeVar("T")
 _Facts = Mapping[str, Any]
 
 _MOST_CONFIG = 16 << 20
+_MOST_BYTES = 16  # of a parameter in an index of tensors; encoders that are not counted lie in its sum
 _LARGEST, _MOST_NUMBERS = 1 << 20, 64  # of an encoder's sizes, and of those in one list
 _MALFORMED = (TypeError, KeyError, ValueError, AttributeError, IndexError, ArithmeticError, MemoryError, RecursionError)
 # A key that marks memory of some kind, what it is, and the families whose readers know it.
@@ -72,12 +73,23 @@ def read(path: str | Path) -> Geometry:
             name, sizes = folder.name, safetensors.tensor_sizes(folder)
             stored = sum(sizes.values()) if sizes else safetensors.index_bytes(folder)
         found = geometry(config, name, stored, source=str(config_file))
+        if stored and not sizes:
+            _check_total(found, stored, folder)
         if sizes:
             layers_told = facts(config, decoder(config, name)[1], name)["num_hidden_layers"]
             found = with_files(found, sizes, layers_told)
         return found
     except UsageError as error:
         raise UsageError(str(error) if str(folder) in str(error) else f"{config_file}: {error}") from error
+
+
+def _check_total(found: Geometry, stored: int, folder: Path) -> None:
+    """Refuse an index whose sum leaves a parameter less than a bit, or more than any format and encoder take."""
+    if not found.parameters <= 8 * stored <= 8 * _MOST_BYTES * found.parameters:
+        raise UsageError(
+            f"{folder}: its index of tensors tells total_size {stored:,} bytes, which {found.parameters:,} parameters "
+            "cannot have; download the index again, or leave it out"
+        )
 
 
 def _with_quantization_file(config: dict[str, Any], path: Path) -> dict[str, Any]:

@@ -45,6 +45,39 @@ def test_weight_bytes_from_the_index_then_from_headers(tmp_path):
     assert hf.read(tmp_path).weight_bytes == 200
 
 
+def test_a_part_of_the_files_is_not_the_model(tmp_path):
+    write(tmp_path, LLAMA_8B)
+    safetensors(tmp_path / "model-00001-of-00004.safetensors", {"a": (0, 100)})
+    safetensors(tmp_path / "model-00003-of-00004.safetensors", {"b": (0, 100)})
+    with pytest.raises(UsageError, match=r"lacks model-00002-of-00004\.safetensors and 1 more: .* download") as error:
+        hf.read(tmp_path)
+    assert "\n" not in str(error.value)
+    assert str(error.value).startswith(str(tmp_path))
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {"total_size": 16_060_522_496}, "weight_map": {"a": "x.safetensors"}}))
+    assert hf.read(tmp_path).weight_bytes == 16_060_522_496  # the index tells the whole
+
+
+TOTALS = ["-1", "0", "NaN", "Infinity", '"16060522496"', "true", "[1]", "1e300"]
+
+
+@pytest.mark.parametrize("total", TOTALS)
+def test_a_total_that_is_no_number_of_bytes_is_refused(tmp_path, total):
+    write(tmp_path, LLAMA_8B)
+    (tmp_path / "model.safetensors.index.json").write_text(f'{{"metadata": {{"total_size": {total}}}}}')
+    with pytest.raises(UsageError, match=r"index\.json: total_size .* is no number of bytes"):
+        hf.read(tmp_path)
+
+
+@pytest.mark.parametrize("total", [5, 1_003_782_655, 128_484_179_969])
+def test_a_total_that_its_parameters_cannot_have_is_refused(tmp_path, total):
+    """8,030,261,248 parameters of one bit take 1,003,782,656 bytes, of 16 bytes each 128,484,179,968."""
+    write(tmp_path, LLAMA_8B)
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {"total_size": total}}))
+    with pytest.raises(UsageError, match=rf"total_size {total:,} bytes, which 8,030,261,248 parameters"):
+        hf.read(tmp_path)
+
+
 DAMAGED = [
     b"",
     b"\x00" * 7,

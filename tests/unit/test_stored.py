@@ -12,6 +12,8 @@ from auditor.catalog import hf
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.settings import Settings
 
+TOTAL = 7_346_688  # two bytes for each of its 3,673,344 parameters
+
 LAYER = {
     "self_attn.q_proj.weight": 600,
     "self_attn.q_proj.weight_scale_inv": 4,
@@ -117,8 +119,10 @@ def test_files_that_the_index_names(tmp_path):
     assert hf.read(tmp_path).weight_bytes == 4 * 3212 + 10_008
     index = tmp_path / "model.safetensors.index.json"
     index.write_text(
-        json.dumps({"metadata": {"total_size": 77}, "weight_map": {"a": "model-00001-of-00001.safetensors"}})
+        json.dumps({"metadata": {"total_size": TOTAL}, "weight_map": {"a": "model-00001-of-00001.safetensors"}})
     )
     assert hf.read(tmp_path).weight_bytes == 4 * 3212 + 10_008  # headers are believed before the index's total
-    index.write_text(json.dumps({"metadata": {"total_size": 77}, "weight_map": {"a": "../../elsewhere.safetensors"}}))
-    assert hf.read(tmp_path).weight_bytes == 77
+    index.write_text(
+        json.dumps({"metadata": {"total_size": TOTAL}, "weight_map": {"a": "../../elsewhere.safetensors"}})
+    )
+    assert hf.read(tmp_path).weight_bytes == TOTAL
