@@ -16,23 +16,19 @@ __all__ = ["held_at_once", "ranking"]
 
 
 def ranking(found: Inputs, load: Load, prices: Mapping[str, float], most: int) -> tuple[Ranked, ...]:
-    """The fastest devices that hold the load, or the cheapest where any has a price, and always the one asked about.
+    """The fastest devices that hold the load, after the cheapest of those with a price, and always the one asked about.
 
     As many of each, under the same parallelism. Parts sold with several memories are listed once, with the smallest
     that holds the load.
     """
-    rows = sorted(_rows(found, load, prices), key=_money if prices else _time)
-    shown = [row for row in rows if row.holds and (not prices or row.cost is not None)][:most]
+    rows = sorted(_rows(found, load, prices), key=_money)
+    shown = [row for row in rows if row.holds][:most]
     mine = [row for row in rows if row.mine and row not in shown]
     return (*shown, *mine)
 
 
-def _time(row: Ranked) -> tuple[float, float]:
-    return row.request, row.tpot
-
-
-def _money(row: Ranked) -> tuple[float, float]:
-    return math.inf if row.cost is None else row.cost, row.request
+def _money(row: Ranked) -> tuple[float, float, float]:
+    return math.inf if row.cost is None else row.cost, row.request, row.tpot
 
 
 def _rows(found: Inputs, load: Load, prices: Mapping[str, float]) -> Iterator[Ranked]:

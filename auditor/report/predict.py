@@ -1,5 +1,6 @@
 """`audit predict` as text: both phases' times, their products, where the time goes, money, other accelerators."""
 
+import re
 import textwrap
 from collections.abc import Iterable, Iterator
 
@@ -10,11 +11,12 @@ from auditor.report.fit import Part, bar
 from auditor.report.words import clean, quantity
 from auditor.theory.ranking import Ranked
 from auditor.theory.roofline import Prediction
-from auditor.units import plain
+from auditor.units import count, plain
 
 __all__ = ["render"]
 
 WIDTH = 80
+_UNIT, _TIE = re.compile(r"(?<=\d) (?=(?:us|ms|s)\b|%)"), "\N{NO-BREAK SPACE}"
 _WHY = {
     "weights": "reading the weights takes most of it: larger batches cost little, fewer bytes a weight gain most",
     "kv": "reading the KV cache takes most of it: shorter contexts, fewer sequences or an 8-bit cache gain most",
@@ -41,7 +43,10 @@ def render(found: Predicted) -> str:
 
 
 def _wrap(text: str, first: str = "", indent: int = 2) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=" " * indent, break_on_hyphens=False)
+    """The text in lines; a number keeps its unit."""
+    tied = _UNIT.sub(_TIE, text)
+    lines = textwrap.wrap(tied, WIDTH, initial_indent=first, subsequent_indent=" " * indent, break_on_hyphens=False)
+    return [line.replace(_TIE, " ") for line in lines]
 
 
 # ---------------------------------------------------------------------------------------------------------------- head
@@ -54,7 +59,7 @@ def _head(found: Predicted) -> Iterable[str]:
         if name == "decode" and found.streams_per_second is not None:
             each, together = found.streams_per_second
             text += f", {plain(each)} tok/s each and {plain(together)} tok/s in all"
-        text += f"; physics allows {quantity(speed.least, 's')} at best{_doubt(found, name)}."
+        text += f"; physics allows {quantity(speed.least, 's')} at best{_fastest(found, speed)}{_doubt(found, name)}."
         yield from _wrap(text, f"{name:<9}", 9)
     yield from _wrap(" | ".join(_what(found)), "  ")
 
@@ -63,6 +68,15 @@ def _phases(found: Predicted) -> Iterator[tuple[str, Speed]]:
     for name, speed in (("prefill", found.prefill), ("decode", found.decode)):
         if speed is not None:
             yield name, speed
+
+
+def _fastest(found: Predicted, speed: Speed) -> str:
+    """The rate of a limit that is set by compute, where the device multiplies such weights faster than the engine."""
+    device = found.inputs.device
+    if device is None or speed.limit.bound != "compute" or speed.limit.ridge <= 1.01 * speed.ridge:
+        return ""
+    peak = speed.limit.ridge * device.at(speed.limit.bytes).bandwidth
+    return f", at the {quantity(peak, 'FLOP/s')} that the device reaches in a narrower format"
 
 
 def _doubt(found: Predicted, phase: str) -> str:
@@ -86,7 +100,7 @@ def _what(found: Predicted) -> Iterator[str]:
     if parallel := ", ".join(f"{word} {degree}" for word, degree in degrees.items() if degree > 1):
         yield parallel
     lengths = {"prompt": load.prompt, "output": load.output, "context": load.context}
-    told = [f"{plain(tokens, 6)} {what} tokens" for what, tokens in lengths.items() if tokens]
+    told = [f"{round(tokens):,} {what} tokens" for what, tokens in lengths.items() if tokens]
     yield ", ".join([f"{plain(load.batch)} at once", *told])
 
 
@@ -140,10 +154,11 @@ def _at_peak(speed: Speed) -> str:
 def _service(found: Predicted) -> Iterable[str]:
     if found.request_seconds is not None and found.requests_per_second is not None:
         rate = f"{plain(found.requests_per_second)} requests/s a replica"
-        more = f"; {found.replicas:,} replicas for the rate asked" if found.replicas is not None else ""
+        more = f"; {count(found.replicas, 'replica')} for the rate asked" if found.replicas is not None else ""
         yield from _wrap(f"{quantity(found.request_seconds, 's')} a request, {rate}{more}", "request   ", 10)
     if found.holds is not None:
-        holds = f"the KV cache carries {found.holds:,.0f} sequences of {plain(found.load.held or 0, 6)} tokens at once"
+        most, held = count(int(found.holds), "sequence"), round(found.load.held or 0)
+        holds = f"the KV cache carries {most} of {held:,} tokens at once"
         yield from _wrap(holds, "memory    ", 10)
     if found.cost is not None:
         money = f"{plain(found.cost.per_million_input)} a million prompt tokens,"
@@ -155,7 +170,7 @@ def _ranking(found: Predicted) -> Iterable[str]:
         return
     money = any(row.cost is not None for row in found.ranking)
     head = f"{'this load on others':<30}{'request':>12}{'TTFT':>12}{'a token':>12}"
-    yield f"{head}{'1000 requests':>14}" if money else head
+    yield f"{head}{'cost of 1000':>14}" if money else head
     for row in found.ranking:
         yield _ranked(row, money, found.inputs.settings.devices)
 

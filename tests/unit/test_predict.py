@@ -185,7 +185,10 @@ def test_accelerators_are_ranked_for_the_load():
 def test_prices_rank_by_money():
     found, load = asked(ROW)
     answer = predict(found, load, {"h100-sxm": 2.0, "h200-sxm": 2.1, "b200-sxm": 40.0})
-    assert [row.key for row in answer.ranking] == ["h200-sxm", "h100-sxm", "b200-sxm"]
+    keys = [row.key for row in answer.ranking]
+    assert keys[:3] == ["h200-sxm", "h100-sxm", "b200-sxm"]
+    assert "gb200" in keys[3:]  # without a price, but faster
+    assert [row.cost for row in answer.ranking[3:]] == [None] * len(keys[3:])
 
 
 def test_what_does_not_fit_is_said():
@@ -236,6 +239,22 @@ def test_a_part_is_never_larger_than_the_whole_it_stands_in():
     text = " ".join(render(found).split())
     assert "o others' prompts" in text
     assert "of these" not in text
+
+
+def test_counts_are_whole_and_name_one_thing_in_the_singular(run):
+    row = ("--model", "gpt-oss-120b", "--accelerator", "h100-sxm", "--prompt", "4001", "--output", "251")
+    text = " ".join(run(*row, "--rate", "0.01/s")[1].split())
+    assert "1 replica for the rate asked" in text
+    assert "sequences of 4,126 tokens at once" in text  # 4,001 and half of 251
+
+
+def test_a_limit_at_a_faster_rate_than_the_ridges_is_explained(run):
+    """vLLM multiplies mxfp4 weights in bf16 on Hopper (989 TFLOP/s), whose fp8 rate is 1,979."""
+    text = " ".join(
+        run("--model", "gpt-oss-120b", "--accelerator", "h100-sxm", "--prompt", "4001", "--output", "9")[1].split()
+    )
+    assert "at best, at the 1.979 PFLOP/s that the device reaches in a narrower format" in text
+    assert "narrower format" not in run("--model", "llama-3.1-8b", "--accelerator", "h100-sxm", "--prompt", "4000")[1]
 
 
 def test_a_peak_that_binds_elsewhere_is_explained():
@@ -333,6 +352,7 @@ def test_money_and_replicas(run):
     assert code == 0
     assert "a million prompt tokens" in " ".join(out.split())
     assert "replicas for the rate asked" in " ".join(out.split())
+    assert "a token  cost of 1000" in out
     assert [line.split()[2] for line in out.splitlines() if line.startswith("  2 x h")] == ["h100-sxm", "h200-sxm"]
 
 
