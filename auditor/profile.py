@@ -151,12 +151,20 @@ class TrafficClass:
         """Tokens of KV cache that a request holds: at a quantile of the lengths when it ends, in the mean over its life
         for None. `prefix_once` leaves out the prefix that it shares with others.
         """
+        prompt, reply = self.prompt_tokens.curve, self.output_tokens.curve
+        kept = self._kept(quantile) if prefix_once else 0.0
         if quantile is None:
-            tokens = mean(self.prompt_tokens.curve) + mean(self.output_tokens.curve) / 2
-        else:
-            tokens = float(at(self.prompt_tokens.curve, quantile) + at(self.output_tokens.curve, quantile))
-        shared = self.shared_prefix
-        return max(1.0, tokens - shared.tokens * shared.share) if shared and prefix_once else tokens
+            return max(1.0, mean(prompt) - kept + mean(reply) / 2)
+        return max(1.0, float(at(prompt, quantile)) - kept + at(reply, quantile))
+
+    def _kept(self, quantile: float | None) -> float:
+        """Prompt tokens of a request that it shares with others: no more than its prompt has."""
+        shared, prompt = self.shared_prefix, self.prompt_tokens.curve
+        if shared is None:
+            return 0.0
+        if quantile is not None:
+            return min(shared.tokens, at(prompt, quantile)) * shared.share
+        return mean(Curve(tuple((u, min(shared.tokens, n)) for u, n in prompt.points))) * shared.share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -122,10 +122,17 @@ def _question(loaded: Loaded) -> Question:
 
 
 def one_class(prompt: str, output: str, prefix: int | None = None) -> TrafficClass:
-    """A class from lengths as flags give them; `prefix` tokens are the same in every prompt."""
+    """A class from lengths as flags give them; `prefix` tokens are the same in every prompt.
+
+    Raises UsageError where they are not lengths, or the prefix is longer than the longest prompt.
+    """
+    prompts = lengths("--prompt", prompt)
+    longest = prompts.max or prompts.p95 or prompts.p50
+    if prefix and prefix > longest:
+        raise UsageError(f"--shared-prefix {prefix}: is a part of --prompt, whose longest has {longest} tokens")
     return TrafficClass(
         name="requests",
-        prompt_tokens=lengths("--prompt", prompt),
+        prompt_tokens=prompts,
         output_tokens=lengths("--output", output),
         shared_prefix=SharedPrefix(tokens=prefix) if prefix else None,
     )

@@ -105,6 +105,16 @@ def test_each_class_and_the_mix_are_counted_at_each_percentile():
     assert rag.requests.point < mix.requests.point < chat.requests.point
 
 
+def test_a_shared_prefix_is_no_more_than_the_prompt():
+    """4,000 of 6,000 tokens are shared at p95; at p50 all 2,000 are, and 300 of the reply are held."""
+    found = answer(one_class("2000:6000", "300", 4000))
+    p50, p95 = (next(c for c in found.counts if c.at == at) for at in ("p50", "p95"))
+    assert (p50.tokens, p95.tokens) == (300, 2300)
+    assert p50.requests.point == pytest.approx((5120 - 250) / 19, rel=1e-3)  # 250 blocks of the prefix, 19 of each
+    with pytest.raises(UsageError, match=r"^--shared-prefix 6001: is a part of --prompt, whose longest has 6000"):
+        one_class("2000:6000", "300", 6001)
+
+
 def test_prefixes_count_in_full_where_the_engine_does_not_share_them():
     chat = answer(CHAT, engine="trtllm", engine_version=None, block_size=16).counts[0]
     assert (chat.tokens, chat.requests.point) == (800, pytest.approx(81_920 / 800, rel=1e-3))
