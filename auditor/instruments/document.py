@@ -164,4 +164,5 @@ def _change(change: Change, fit: Fit) -> dict[str, Any]:
         "pool_bytes": _number(change.pool_bytes, "bytes", "computed"),
         "weights": _number(change.weights, "bytes", "computed"),
         "starts": change.starts,
+        "verdict": change.verdict,
     }

@@ -138,7 +138,8 @@ def _notes(found: Inputs, question: Question, memory: Memory | None, pool: PoolR
 
 def _larger(found: Inputs) -> tuple[Device, Settings] | None:
     """The next accelerator up in the catalogue, and the same settings there."""
-    larger = next_up(found.device, accelerators.devices()) if found.device is not None else None
+    together = found.settings.devices
+    larger = next_up(found.device, accelerators.devices(), together) if found.device is not None else None
     if larger is None:
         return None
     return larger, moved(found.settings, larger)
@@ -258,8 +259,17 @@ def _stages(found: Inputs, question: Question, pool: PoolRange, mixes: Mapping[s
         "all at their end": _moved(life, growing, limit),
         **({"all at their end, at p95": mixes["p95"]} if question.spread else {}),
     }.items():
-        used = answers.share_used(found.geometry, found.settings, pool.kv, mix, question.target)
-        yield Stage(name, _mean(mix), used)
+        yield Stage(name, _mean(mix), _used(found, pool, mix, question.target))
+
+
+def _used(found: Inputs, pool: PoolRange, mix: Mix, target: int) -> float:
+    """The share of the pool that requests hold; of llama.cpp's slots, which are theirs from the start, the cells that
+    tokens fill, where there is a slot for each.
+    """
+    used = answers.share_used(found.geometry, found.settings, pool.kv, mix, target)
+    if found.settings.engine != "llamacpp" or used > 1:
+        return used
+    return min(used, target * _mean(mix) / pool.kv.tokens)
 
 
 def _moved(mix: Mix, more: list[float], limit: float) -> Mix:

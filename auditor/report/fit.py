@@ -19,6 +19,8 @@ __all__ = ["Part", "bar", "render"]
 
 WIDTH = 80
 _SYMBOLS = "123456789"
+_LABEL = 30  # columns of a change's name
+_VERDICTS = {"fits": "fits", "may fit": "may fit", "does not fit": "no"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,15 @@ class Part:
 
 def render(fit: Fit, ruling: Ruling) -> str:
     """The answer as plain text of at most 80 columns."""
-    blocks = [_head(fit, ruling), _memory(fit), _pool(fit), _counts(fit), _more(fit), _changes(fit), _notes(fit)]
+    blocks = [
+        _head(fit, ruling),
+        _memory(fit),
+        _pool(fit),
+        _counts(fit),
+        _more(fit),
+        _changes(fit, ruling),
+        _notes(fit),
+    ]
     return "\n\n".join("\n".join(line.rstrip() for line in block) for block in map(list, blocks) if block) + "\n"
 
 
@@ -226,23 +236,33 @@ def _percent(share: float) -> str:
 # ------------------------------------------------------------------------------------------------------------- changes
 
 
-def _changes(fit: Fit) -> Iterable[str]:
+def _changes(fit: Fit, ruling: Ruling) -> Iterable[str]:
     if not fit.changes:
         return
     replicas = fit.question.replicas
-    now = fit.decides.point * replicas
-    what = "requests at p95" if fit.question.spread else "requests"
-    yield f"{'what to change':<40}{what:>16}{'pool tokens':>14}{'weights':>10}"
-    yield f"  {'(as it is)':<38}{_whole(now):>9}{'':>7}{_many(fit.pool.kv.tokens):>14}{_weights(fit.weights):>10}"
-    first = (fit.changes[0].field, fit.changes[0].value)
+    now = min(fit.decides.point, fit.batch_limit or math.inf) * replicas
+    what = f"requests{' at p95' if fit.question.spread else ''}{', all replicas' if replicas > 1 else ''}"
+    yield f"{'what to change':<16}{what:>25}{'':>7}{'pool tokens':>12}{'weights':>10}  then"
+    figures = f"{_whole(now):>9}{'':>7}{_many(fit.pool.kv.tokens):>12}{_weights(fit.weights):>10}"
+    yield f"  {'(as it is)':<{_LABEL}}{figures}  {_VERDICTS.get(ruling.status, 'no')}"
     for change in fit.changes:
-        label = f"{'and ' if first in change.also else ''}{_label(change, fit)}"
-        times = _times(change.requests / now) if now > 0 else ""
-        figures = f"{_whole(change.requests):>9}{times:>7}"
-        if len(label) > 38:
-            yield f"  {label}"
-        shown = label if len(label) <= 38 else ""
-        yield f"  {shown:<38}{figures}{_many(change.pool_tokens):>14}{_weights(change.weights):>10}"
+        label = _label(change, fit)
+        times = _times(_shown(change.requests) / _shown(now)) if _compares(change) and _shown(now) > 0 else ""
+        figures = f"{_whole(change.requests):>9}{times:>7}{_many(change.pool_tokens):>12}{_weights(change.weights):>10}"
+        if len(label) > _LABEL:
+            yield from _wrap(label, "  ", 4)
+        shown = label if len(label) <= _LABEL else ""
+        yield f"  {shown:<{_LABEL}}{figures}  {_VERDICTS[change.verdict]}"
+
+
+def _compares(change: Change) -> bool:
+    """Whether requests are those of now: under another context limit they may be shorter ones."""
+    return "max_model_len" not in {change.field, *(field for field, _ in change.also)}
+
+
+def _shown(requests: float) -> float:
+    """Requests as the table shows them, so that the factor is that of the figures beside it."""
+    return float(math.floor(requests)) if requests >= 1 else float(f"{requests:.2g}")
 
 
 def _many(tokens: float) -> str:
@@ -258,15 +278,22 @@ def _weights(size: float | None) -> str:
 
 
 def _label(change: Change, fit: Fit) -> str:
-    """`--kv-cache-dtype fp8`, `without --speculative-config`, `2 replicas (8 devices)`."""
+    """`--kv-cache-dtype fp8`, `without --speculative-config`, `2 replicas (8 devices)`, `a checkpoint in awq`."""
+    more = "".join(f" {_flag(field, value, fit)}" for field, value in change.also)
     if change.field == "replicas":
-        return f"{change.value} replicas ({change.devices} devices)"
-    more = "".join(f"{name(fit.flags, field) or field} {value} " for field, value in change.also if field == "slots")
-    field = more + (name(fit.flags, change.field) or change.field)
-    if change.value in ("on", "off"):
-        return field if field.startswith("without ") else f"without {field}"
+        return f"{change.value} replicas ({change.devices} devices){more}"
+    if change.field == "checkpoint":
+        return f"a checkpoint in {change.value}{more}"
     devices = f" ({change.devices} devices)" if change.field == "tensor_parallel" else ""
-    return f"{field} {change.value}{devices}"
+    return f"{_flag(change.field, change.value, fit)}{more}{devices}"
+
+
+def _flag(field: str, value: str, fit: Fit) -> str:
+    """The engine's flag with its value; a switch that is to go or to come has none."""
+    flag = name(fit.flags, field) or field
+    if value in ("on", "off"):
+        return flag if flag.startswith("without ") else f"without {flag}"
+    return f"{flag} {value}".rstrip()
 
 
 def _notes(fit: Fit) -> Iterable[str]:

@@ -188,8 +188,11 @@ def _cells(settings: Settings, slots: int, each: int) -> Settings:
     return replace(settings, slots=slots, max_num_seqs=slots, max_model_len=each, kv_unified=False)
 
 
-def next_up(device: Device, candidates: Sequence[Device]) -> Device | None:
-    """The smallest of the vendor's accelerators with at least a tenth more memory and no less of anything else."""
+def next_up(device: Device, candidates: Sequence[Device], together: int = 1) -> Device | None:
+    """The smallest of the vendor's accelerators with at least a tenth more memory and no less of anything else.
+
+    Where several work `together`, none whose fast link is that to its own CPU (GH200).
+    """
     if device.usable_bytes is None:
         return None
     known = [
@@ -198,6 +201,7 @@ def next_up(device: Device, candidates: Sequence[Device]) -> Device | None:
         if other.vendor == device.vendor
         and other.kind == device.kind
         and other.confidence != "C"
+        and not (together > 1 and (other.interconnect or "").startswith("NVLink-C2C"))
         and other.usable_bytes is not None
         and other.usable_bytes >= 1.1 * device.usable_bytes
         and other.bandwidth >= device.bandwidth

@@ -142,7 +142,8 @@ def _wider(
             requests = mix.carried(geometry, lever.settings, pool)
             if requests > 1.05 * mix.carried(geometry, settings, kv):
                 gain = f"{requests:.0f} requests at p95 ({requests / target:.2g}x the target)"
-                yield f"{flag} {lever.value} makes a pool of {size(geometry, settings.engine, pool)}, {gain}"
+                also = "".join(f" {name(flags, field) or field} {value}" for field, value in lever.also)
+                yield f"{flag} {lever.value}{also} makes a pool of {size(geometry, settings.engine, pool)}, {gain}"
 
 
 def _grown(kv: KvPool, factor: float) -> KvPool:

@@ -172,4 +172,5 @@ def test_the_next_accelerator_up_is_less_in_nothing():
     assert larger.bandwidth >= H100.bandwidth
     assert larger.vendor == "nvidia"
     assert next_up(H200, [H100]) is None
+    assert next_up(H100, accelerators.devices(), 8) == H200
     assert next_up(replace(H100, usable_bytes=None), [H200]) is None
