@@ -152,7 +152,9 @@ def _geometry(config: Mapping[str, Any], name: str, weight_bytes: int | None, so
         recurrent=states,
         indexer=probe,
         tensors=(*counts.tensors, *encoders),
-        extra=_extra(counts, found, _told(step_values, plain, found, 0)) | rotary(family, found, attention),
+        extra=_extra(counts, found, _told(step_values, plain, found, 0))
+        | rotary(family, found, attention)
+        | _blocks(config, text, counts),
         formats=quantized.formats,
         kv_format=quantized.kv_format,
         intermediate_size=_widest(found.get("intermediate_size_mlp") or found.get("intermediate_size")),
@@ -240,3 +242,11 @@ def _extra(counts: Counts, found: Mapping[str, Any], step: int) -> dict[str, int
         "step_values": step,
     }
     return {key: value for key, value in named.items() if isinstance(value, int) and value}
+
+
+def _blocks(config: Mapping[str, Any], text: Mapping[str, Any], counts: Counts) -> dict[str, int]:
+    """Columns of a block of the experts' fp8 weights that share a scale, where they are quantised so."""
+    told = config.get("quantization_config") or text.get("quantization_config")
+    size = told.get("weight_block_size") if isinstance(told, dict) and told.get("quant_method") == "fp8" else None
+    columns = size[0] if isinstance(size, list) and size else None
+    return {"expert_block": columns} if counts.experts and isinstance(columns, int) and columns > 0 else {}

@@ -297,6 +297,14 @@ def test_the_unknown_is_refused_with_neighbours():
         models.find("zzz")
 
 
+@pytest.mark.parametrize(
+    ("name", "block"),
+    [("qwen3-235b-a22b-fp8", 128), ("minimax-m2.5", 128), ("qwen3-32b-fp8", None), ("qwen3-8b", None)],
+)
+def test_experts_that_are_quantised_in_blocks(name, block):
+    assert models.find(name).extra.get("expert_block") == block
+
+
 def entries():
     folder = resources.files("auditor.catalog") / "models"
     return [json.loads(f.read_text("utf-8")) for f in folder.iterdir() if f.name.endswith(".json")]

@@ -140,6 +140,35 @@ def test_decoding_requests_hold_no_more_than_a_chunk():
     assert lives(MAVERICK, 100_000, 32_768, on()) == pytest.approx((100_000 - 3 * 128) / chunked)
 
 
+EXPERTS = replace(
+    model(attention(94, 4, 128)), expert_size=1536, formats={"experts": "fp8"}, extra={"expert_block": 128}
+)
+
+
+@pytest.mark.parametrize(
+    ("version", "changes", "starts"),
+    [
+        ("0.18.0", {"tensor_parallel": 4}, True),  # 384 columns each, three blocks
+        ("0.18.0", {"tensor_parallel": 8}, False),  # 192
+        ("0.28.0", {"tensor_parallel": 4, "data_parallel": 2}, False),
+        ("0.28.0", {"tensor_parallel": 8, "expert_parallel": 8}, True),
+        ("0.29.0", {"tensor_parallel": 8}, True),  # in blocks of 64
+        (None, {"tensor_parallel": 8}, True),
+    ],
+)
+def test_experts_in_blocks_are_divided_in_whole_blocks(version, changes, starts):
+    if starts:
+        assert kv_pool(EXPERTS, on(version, **changes), GIB).blocks
+        return
+    with pytest.raises(ValueError, match="experts of 1,536 in blocks of 128 over 8 devices"):
+        kv_pool(EXPERTS, on(version, **changes), GIB)
+
+
+def test_experts_of_another_format_have_no_such_blocks():
+    plain = replace(EXPERTS, formats={"experts": "awq"})
+    assert kv_pool(plain, on(tensor_parallel=8), GIB).blocks
+
+
 def test_layers_that_keep_every_token_leave_nothing_of_a_step():
     full = model(attention(32, 8, 128))
     pool = kv_pool(full, on(), GIB)

@@ -3,6 +3,7 @@
 from auditor.theory.kv.cells import KvPool, stage_layers
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.kv.releases import release
+from auditor.theory.kv.vllm_experts import divided
 from auditor.theory.kv.vllm_groups import layout
 from auditor.theory.kv.vllm_layout import Kind, Layout
 from auditor.theory.kv.vllm_specs import FULL, Model, Spec, token_bytes
@@ -27,8 +28,10 @@ _STATES_PER_REQUEST = (0, 20)  # fewer blocks than max_num_seqs are refused
 def pool(geometry: Geometry, settings: Settings, pool_bytes: float | None) -> KvPool:
     """The pool that `pool_bytes` per device give; `kv_pool_tokens` (num_gpu_blocks_override x block) overrides it.
 
-    Raises ValueError where neither is known, or this release cannot manage the model's layers with these settings.
+    Raises ValueError where neither is known, or this release cannot manage the model's layers or divide its experts
+    with these settings.
     """
+    divided(geometry, settings)
     cut = layout(geometry, settings)
     if not cut.kinds:
         return KvPool(tokens=0, blocks=1, block_size=None, bytes=0.0, bytes_per_token=0.0, rule=_rule(cut, 1))
