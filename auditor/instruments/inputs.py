@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from auditor.catalog import hf
+from auditor.catalog import gguf_names, hf
 from auditor.engines.formats import dtype
 from auditor.engines.launch import Launch
 from auditor.engines.settings import drafting, resolve
@@ -73,6 +73,8 @@ def inputs(
     engine, notes = served_by(values, launch, found)
     if launch is not None:
         notes += tuple(f"launch: {said}" for said in (*launch.problems, *launch.unknown))
+    if launch is not None and "model" in values:
+        values |= _tagged(values, launch)
     geometry = _geometry(values, launch, base or Path())
     release, unread = version(values, launch, engine)
     notes += unread
@@ -122,6 +124,14 @@ def _geometry(values: Mapping[str, Any], launch: Launch | None, base: Path) -> G
         stored = int(values["weight_file_bytes"])
         return replace(geometry, weight_bytes=stored, quantization=values.get("quantization") or geometry.quantization)
     return geometry
+
+
+def _tagged(values: Mapping[str, Any], launch: Launch) -> dict[str, str]:
+    """The format that the launch line's repository tells (llama-server -hf NAME:Q8_0), where nothing else does."""
+    said = gguf_names.told(str(launch.fields.get("model") or ""))
+    if "quantization" in values or "quantization" in launch.fields or said is None or said[1] is None:
+        return {}
+    return {"quantization": said[1]}
 
 
 def _named(geometry: Geometry, label: str, asked: str | None) -> Geometry:

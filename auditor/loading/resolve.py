@@ -42,18 +42,19 @@ def resolve_draft(loaded: Loaded) -> Geometry | None:
 
 
 def read_model(name: str, folder: Path) -> Geometry:
-    """Geometry of a HF folder, a config.json or a GGUF file relative to `folder`, else of a catalogue model.
+    """Geometry of a HF folder, a config.json or a GGUF file relative to `folder`, else of a catalogue model; of a GGUF
+    file or repository that is not at hand, of the model that its name tells.
 
     Raises UsageError where it cannot be read or is not known, OSError where a path is no path.
     """
-    from auditor.catalog import gguf, hf, models
+    from auditor.catalog import gguf, gguf_names, hf, models
 
     path = (folder / name).expanduser()
-    if name.endswith(".gguf"):
+    if name.endswith(".gguf") and path.exists():
         return gguf.read(path)
-    if name.endswith(".json") or (path / "config.json").is_file():
+    if name.endswith(".json") or (path / "config.json").exists():
         return hf.read(path)
-    return models.find(name)
+    return gguf_names.find(name) or models.find(name)
 
 
 def resolve_device(loaded: Loaded, here: Here | None = None) -> tuple[Device | None, str | None]:
