@@ -257,7 +257,7 @@ def _changes(fit: Fit, ruling: Ruling) -> Iterable[str]:
 
 def _compares(change: Change) -> bool:
     """Whether requests are those of now: under another context limit they may be shorter ones."""
-    return "max_model_len" not in {change.field, *(field for field, _ in change.also)}
+    return not {"max_model_len", "context"} & {change.field, *(field for field, _ in change.also)}
 
 
 def _shown(requests: float) -> float:

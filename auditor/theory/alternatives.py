@@ -24,6 +24,7 @@ _NO_LOADER = ("trtllm", "lmdeploy")  # which have no flag that packs 16-bit weig
 # An 8-bit cache by engine: what settings call it, and the flag's value.
 _CACHES = {"sglang": ("fp8_e4m3", "fp8_e4m3"), "lmdeploy": ("int8", "8"), "llamacpp": ("q8_0", "q8_0")}
 _SMALL_BATCH = 2048  # vLLM's smallest default of max_num_batched_tokens (vllm/engine/arg_utils.py)
+_Q4_K_M = 4.89  # bits of a weight (llama.cpp tools/quantize/README.md, Llama-3.1-8B)
 _Q8_0 = 34 / 32  # bytes per value of llama.cpp's q8_0 (ggml-common.h: 32 values and a 2-byte scale)
 
 
@@ -118,6 +119,9 @@ def further(
     if settings.weight_bits > 6 and settings.engine != "llamacpp":
         awq = replace(settings, weight_bits=_PACKED["awq"], quantization="awq", compute_dtype=settings.plain_dtype)
         found.append(Alternative("checkpoint", "awq", awq))
+    if settings.weight_bits > 6 and settings.engine == "llamacpp":
+        file = replace(settings, weight_bits=_Q4_K_M, quantization="q4_k_m", compute_dtype=settings.plain_dtype)
+        found.append(Alternative("checkpoint", "q4_k_m", file))
     if settings.engine == "llamacpp" and target is not None and longest >= 1:
         found += _slots(settings, target, longest)
     if larger is not None:

@@ -278,13 +278,15 @@ def _fewer_cells(case: _Case, settings: Settings, device: Device | None, pool: P
     if pool.kv.bytes <= _room(case.geometry, settings, device, pool).low:
         return None
 
-    def holds(changed: Settings) -> bool:
+    def holds(changed: Settings, end: Literal["low", "point"]) -> bool:
         then = computed_pool(case.geometry, changed, device)
-        return then is not None and then.kv.bytes <= _room(case.geometry, changed, device, then).low
+        return then is not None and then.kv.bytes <= getattr(_room(case.geometry, changed, device, then), end)
 
     asked = case.target if case.mix is not None else None
     limit = settings.max_model_len or case.geometry.max_position or _SHORTEST
-    return fewer_slots(settings, asked, case.longest, limit, holds)
+    return fewer_slots(settings, asked, case.longest, limit, lambda changed: holds(changed, "low")) or fewer_slots(
+        settings, asked, case.longest, limit, lambda changed: holds(changed, "point")
+    )
 
 
 def _replicas(case: _Case, base: Change, base_of: tuple[Settings, Device | None], replicas: int) -> Change:

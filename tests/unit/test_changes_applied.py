@@ -19,7 +19,12 @@ COMMANDS = {
     "trtllm": "trtllm-serve x",
     "lmdeploy": "lmdeploy serve api_server x",
 }
-LOADS: dict[str, tuple[str, str] | None] = {"none": None, "chat": ("2000:6000", "500:1000"), "short": ("1000", "200")}
+LOADS: dict[str, tuple[str, str] | None] = {
+    "none": None,
+    "chat": ("2000:6000", "500:1000"),
+    "short": ("1000", "200"),
+    "long": ("40000", "500"),
+}
 
 
 def ask(row: dict[str, Any], flags: str, load: str, target: int | None, replicas: int = 1) -> Fit:
@@ -88,6 +93,20 @@ CASES = [
         "-c 131072 -np 16",
         "chat",
         16,
+    ),
+    (
+        {"model": "qwen3-32b", "quantization": "q8_0", "accelerator": "rtx-4090"},
+        "llamacpp",
+        "-c 131072 -np 16",
+        "none",
+        None,
+    ),
+    (
+        {"model": "llama-3.1-70b", "quantization": "q4_k_m", "accelerator": "apple-m4-max-64gb"},
+        "llamacpp",
+        "",
+        "long",
+        4,
     ),
 ]
 
