@@ -53,27 +53,30 @@ def _device(device: "Device") -> Row:
 
 
 def _model(geometry: "Geometry") -> Row:
-    from auditor.report.words import quantity
+    """A line of at most 80 columns; parameters are in billions."""
+    from auditor.report.entries import attention, billions, limit
 
-    kinds = ", ".join(sorted({group.kind for group in geometry.layers}))
     return {
         "name": geometry.name,
-        "parameters": quantity(geometry.parameters, "parameters"),
-        "active": quantity(geometry.active_parameters, "parameters"),
-        "layers": str(geometry.layer_count),
-        "attention": kinds,
-        "context": f"{geometry.max_position:,}" if geometry.max_position else "",
+        "B": billions(geometry.parameters),
+        "active": billions(geometry.active_parameters),
+        "attention": attention(geometry),
+        "limit": limit(geometry.max_position),
     }
 
 
 def _engine(flavour: "Flavour") -> Row:
+    """A line of at most 80 columns: the first command and page of each."""
     return {
         "name": flavour.name,
-        "title": flavour.title,
-        "started by": ", ".join(flavour.commands),
-        "metrics": ", ".join(flavour.metrics_paths),
-        "checked on": "a running engine" if flavour.seen_running else "its source",
+        "started by": next(iter(flavour.commands), ""),
+        "metrics": next(iter(flavour.metrics_paths), ""),
+        "checked on": _checked(flavour),
     }
+
+
+def _checked(flavour: "Flavour") -> str:
+    return "a running engine" if flavour.seen_running else "its source"
 
 
 def _entries(kind: Kind) -> dict[str, Any]:
@@ -109,8 +112,29 @@ def _data(entry: Any) -> Any:
 
     if hasattr(entry, "flags"):
         flags = {flag.field: list(flag.names) for flag in entry.flags}
-        return {**_engine(entry), "prefix": entry.prefix, "info_paths": list(entry.info_paths), "flags": flags}
+        return {
+            "name": entry.name,
+            "title": entry.title,
+            "started by": ", ".join(entry.commands),
+            "metrics": ", ".join(entry.metrics_paths),
+            "checked on": _checked(entry),
+            "prefix": entry.prefix,
+            "info_paths": list(entry.info_paths),
+            "flags": flags,
+        }
     return plain(entry)
+
+
+def _text(kind: Kind, entry: Any) -> str:
+    """An entry in full, as text of at most 80 columns."""
+    from auditor.report import entries
+
+    if kind is Kind.engines:
+        data = _data(entry)
+        data["flags"] = [f"{field}: {', '.join(names)}" for field, names in data["flags"].items()]
+    else:
+        data = entries.model(entry) if kind is Kind.models else entries.device(entry)
+    return "\n".join(entries.lines(data)) + "\n"
 
 
 def _table(rows: Sequence[Row]) -> str:
@@ -121,27 +145,6 @@ def _table(rows: Sequence[Row]) -> str:
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, list):
-        return ", ".join(map(_value, value))
-    whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-    return f"{int(value):,}" if whole else str(value)
-
-
-def _details(data: Mapping[str, Any], indent: str = "") -> str:
-    lines = []
-    for key, value in data.items():
-        nested = value if isinstance(value, list) and any(isinstance(item, Mapping) for item in value) else []
-        if isinstance(value, Mapping) or nested:
-            parts = [_details(part, f"{indent}  ") for part in nested or [value]]
-            lines += [f"{indent}{key}:", "\n".join(parts).rstrip()]
-        elif value not in (None, [], ""):
-            lines.append(f"{indent}{key}: {_value(value)}")
-    return "\n".join(lines) + "\n"
-
-
 def command(kind: KindName = None, name: EntryName = None, as_json: AsJson = False) -> None:
     """List the known accelerators, models and engines.
 
@@ -150,16 +153,19 @@ def command(kind: KindName = None, name: EntryName = None, as_json: AsJson = Fal
     audit catalog models llama-3.1-8b --json
     audit catalog accelerators this-cpu     measures this machine, in about five seconds
 
+    Models: parameters and those that a token passes, in billions; attention, where "state" is of recurrent layers; the
+    context limit in tokens (Ki is 1,024 of them).
     Rates of accelerators are dense TFLOP/s (int8: TOP/s). Confidence is that of the least certain figure: A two sources
     agree, B one source, C recalled or in dispute; such figures carry a question mark.
     """
     if kind is None:
         counts = {each.value: len(_entries(each)) for each in Kind}
-        write(json.dumps(counts, indent=2) + "\n" if as_json else _details(counts))
+        listed = "".join(f"{name}: {number:,}\n" for name, number in counts.items())
+        write(json.dumps(counts, indent=2) + "\n" if as_json else listed)
     elif name is None:
         entries = _entries(kind)
         data = {key: _data(entry) for key, entry in entries.items()}
         write(json.dumps(data, indent=2) + "\n" if as_json else _table([_ROWS[kind](e) for e in entries.values()]))
     else:
-        found = _data(_find(kind, name))
-        write(json.dumps(found, indent=2) + "\n" if as_json else _details(found))
+        found = _find(kind, name)
+        write(json.dumps(_data(found), indent=2) + "\n" if as_json else _text(kind, found))

@@ -51,21 +51,48 @@ def test_uncertain_figures_are_marked(catalog):
     assert row.split() == ["apple-m5-max-128gb", "128", "614", "70?", "C"]
 
 
-def test_the_list_of_accelerators_fits_a_terminal(catalog):
-    _, out, _ = catalog("accelerators")
+@pytest.mark.parametrize("kind", ["accelerators", "models", "engines"])
+def test_lists_fit_a_terminal(catalog, kind):
+    _, out, _ = catalog(kind)
     assert max(map(len, out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        ("models", "gpt-oss-120b"),
+        ("models", "deepseek-v3.2"),
+        ("models", "gemma-3-27b-it"),
+        ("models", "qwen3-next-80b-a3b-instruct"),
+        ("accelerators", "apple-m5-max-128gb"),
+        ("engines", "vllm"),
+    ],
+)
+def test_an_entry_is_read_without_scrolling_sideways(catalog, entry):
+    code, out, _ = catalog(*entry)
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= 80
+    assert len(out.splitlines()) < 60
+
+
+def test_figures_of_an_accelerator_have_units(catalog):
+    _, out, _ = catalog("accelerators", "apple-m5-max-128gb")
+    assert "memory: 128 GiB, usable not known\n" in out
+    assert "bandwidth: 614 GB/s\n" in out
+    assert "  fp16: 70 TFLOP/s (recalled or in dispute)\n" in out
 
 
 def test_models_are_sized(catalog):
     _, out, _ = catalog("models")
     row = next(line for line in out.splitlines() if line.startswith("meta-llama/Llama-3.1-8B-Instruct "))
-    assert row.split()[1:] == ["8.03", "B", "6.98", "B", "32", "full", "131,072"]
+    assert row.split()[1:] == ["8.03", "6.98", "full", "128Ki"]
 
 
 def test_one_entry_in_full(catalog):
     _, out, _ = catalog("models", "meta-llama/Llama-3.1-8B-Instruct")
-    assert "  kv_heads: 8\n" in out
-    assert "vocab_size: 128,256\n" in out
+    assert "    32 full: 8 KV heads of 128\n" in out
+    assert "vocabulary: 128,256 tokens\n" in out
+    assert "KV cache: 128 KiB a token in 16 bit" in out  # 2 x 8 heads x 128 x 2 bytes x 32 layers
     assert json.loads(catalog("accelerators", "h100-sxm", "--json")[1])["bandwidth"] == 3.35e12
 
 
