@@ -32,7 +32,7 @@ def read(path: str | Path) -> Geometry:
     """
     place = Path(path).expanduser()
     if not place.is_file():
-        raise UsageError(f"{place}: no such file")
+        raise UsageError(f"{place}: {'not a plain file' if place.exists() else 'no such file'}")
     header = read_header(place)
     architecture = header.metadata.get("general.architecture")
     if not isinstance(architecture, str) or architecture not in ARCHITECTURES:

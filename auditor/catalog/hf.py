@@ -55,6 +55,8 @@ def read(path: str | Path) -> Geometry:
     """
     place = Path(path).expanduser()
     config_file = place / "config.json" if place.is_dir() else place
+    if config_file.exists() and not config_file.is_file():
+        raise UsageError(f"{config_file}: not a plain file")
     if not config_file.is_file():
         raise UsageError(f"{config_file}: no such file (a model folder needs its config.json)")
     try:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from auditor.engines.settings import drafting
 from auditor.errors import UsageError
+from auditor.loading.problems import one_line
 from auditor.loading.profile import Loaded
 from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Geometry
@@ -45,16 +46,27 @@ def read_model(name: str, folder: Path) -> Geometry:
     """Geometry of a HF folder, a config.json or a GGUF file relative to `folder`, else of a catalogue model; of a GGUF
     file or repository that is not at hand, of the model that its name tells.
 
-    Raises UsageError where it cannot be read or is not known, OSError where a path is no path.
+    Raises UsageError where it cannot be read or is not known.
     """
     from auditor.catalog import gguf, gguf_names, hf, models
 
-    path = (folder / name).expanduser()
-    if name.endswith(".gguf") and path.exists():
-        return gguf.read(path)
-    if name.endswith(".json") or (path / "config.json").exists():
-        return hf.read(path)
-    return gguf_names.find(name) or models.find(name)
+    try:
+        path = (folder / name).expanduser()
+        if name.endswith(".gguf") and path.exists():
+            return gguf.read(path)
+        if name.endswith(".json") or (path / "config.json").exists():
+            return hf.read(path)
+        bare = path.is_dir()
+    except (OSError, RuntimeError, ValueError) as error:  # no path, no such home, or one that may not be read
+        raise UsageError(
+            f"{one_line(name)[:60]}: cannot be read ({getattr(error, 'strerror', None) or error})"
+        ) from None
+    try:
+        return gguf_names.find(name) or models.find(name)
+    except UsageError:
+        if not bare:
+            raise
+        raise UsageError(f"{path}: this folder has no config.json, which a model folder needs") from None
 
 
 def resolve_device(loaded: Loaded, here: Here | None = None) -> tuple[Device | None, str | None]:

@@ -1,5 +1,6 @@
 """Models of GGUF files and repositories that are not at hand, by their names."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,21 @@ def test_the_repository_of_a_launch_line_tells_the_format():
         found = inputs({**row, "launch": line, "accelerator": "h100-sxm"})
         assert found.geometry.name == "google/gemma-3-27b-it"
         assert (found.settings.quantization, found.settings.weight_bits) == ("q8_0", 8.5)
+
+
+def test_what_is_no_model_is_told_in_one_line(tmp_path: Path):
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "odd").mkdir()
+    os.mkfifo(tmp_path / "odd" / "config.json")
+    os.mkfifo(tmp_path / "x.gguf")
+    for name, said in {
+        "bare": r"bare: this folder has no config\.json",
+        "odd": r"odd/config\.json: not a plain file",
+        "x.gguf": r"x\.gguf: not a plain file",
+        "n" * 5000: r"^n{60}: cannot be read \(File name too long\)",
+    }.items():
+        with pytest.raises(UsageError, match=said) as caught:
+            read_model(name, tmp_path)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(UsageError, match=r"^~no-such-user/x: no such home folder$"):
+        read_model("~no-such-user/x", Path())
