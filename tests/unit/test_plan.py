@@ -221,3 +221,33 @@ def test_a_budget_without_room_for_one_request_sends_nothing() -> None:
 
 def test_a_request_rate_without_bound_is_bounded() -> None:
     assert concurrency(profile(traffic=Traffic(request_rate=1e12, classes=profile().traffic.classes))) == 100_000
+
+
+def test_the_prefill_ladder_goes_on_to_lengths_that_fill_the_device_where_that_is_cheap() -> None:
+    """The traffic's longest is 1,000; five of 4,096 at 0.1 ms a token take 2 s of 600, at 2 ms 41 s."""
+
+    def lengths(pace: Pace | None) -> list[int | None]:
+        plan = make_plan(profile(), Served(engine="vllm", api="chat", max_model_len=16_384), pace)
+        return [load.prompt_tokens for load in plan.loads if load.purpose == "prefill"]
+
+    assert lengths(Pace(per_prompt_token=1e-4, per_step=0.02)) == [32, 256, 1000, 1024, 2048, 4096]
+    assert lengths(Pace(per_prompt_token=2e-3, per_step=0.02)) == [32, 256, 1000, 1024, 2048]
+    assert lengths(None) == [32, 256, 1000]
+
+
+def test_streams_of_a_decode_load_still_decode_when_the_last_prompt_was_read() -> None:
+    """8 x 1,000 tokens are read in 4 steps of 2,048: replies are as much longer."""
+    ladder = {load.id: load for load in make_plan(profile(), None, None, 2048).loads if load.purpose == "decode"}
+    assert ladder["decode-8x1000"].shapes[0].output_tokens == 48 + 4
+    assert ladder["decode-1x125"].shapes[0].output_tokens == 48 + 1
+
+
+def test_contexts_are_shorter_where_prompts_would_take_too_many_steps() -> None:
+    """256 x 8,000 tokens would take 1,000 steps of 2,048; 96 steps hold 768 tokens each."""
+    cls = TrafficClass(name="a", prompt_tokens=Lengths(p50=8000), output_tokens=Lengths(p50=50))
+    budget = Probe(budget=Budget(duration=600, requests=10_000, tokens=40_000_000))
+    plan = make_plan(profile(traffic=Traffic(target_concurrency=256, classes=(cls,)), probe=budget))
+    ladder = {(load.concurrency, load.context) for load in plan.loads if load.purpose == "decode"}
+    assert (256, 768) in ladder
+    assert (256, 96) in ladder
+    assert (1, 8000) in ladder
