@@ -57,10 +57,10 @@ def read_model(name: str, folder: Path) -> Geometry:
         if name.endswith(".json") or (path / "config.json").exists():
             return hf.read(path)
         bare = path.is_dir()
-    except (OSError, RuntimeError, ValueError) as error:  # no path, no such home, or one that may not be read
-        raise UsageError(
-            f"{one_line(name)[:60]}: cannot be read ({getattr(error, 'strerror', None) or error})"
-        ) from None
+    except OSError as error:  # no path, or one that may not be read
+        raise UsageError(f"{one_line(name)[:60]}: cannot be read ({error.strerror or error})") from None
+    except RuntimeError:
+        raise UsageError(f"{one_line(name)[:60]}: no such home folder") from None
     try:
         return gguf_names.find(name) or models.find(name)
     except UsageError:
