@@ -196,12 +196,14 @@ def _answer(
     if row["max_model_len"] is not None:
         row["max_model_len"] = tokens("--max-model-len", row["max_model_len"])
     given = row | {_LENGTHS[flag]: value for flag, value in told.items()} | {"batch": _sequences(batch)}
+    per_second = _rate(rate)
     try:
         found, load = asked(given, base=Path(), here=measured)
+        money = _prices(prices, found.device.key if found.device is not None else None)
+        answer = predict(found, load, money, per_second)
     except UsageError as error:
         raise UsageError(_flagged(str(error), given)) from None
-    money = _prices(prices, found.device.key if found.device is not None else None)
-    _print(predict(found, load, money, _rate(rate)), as_json=as_json)
+    _print(answer, as_json=as_json)
 
 
 def _sequences(written: str | None) -> int | None:
@@ -234,7 +236,7 @@ def _prices(written: list[str], own: str | None) -> dict[str, float]:
         except ValueError:
             price = -1.0
         if not 0 < price < 1e9:
-            raise UsageError(f"--price {text}: an amount an hour is needed, such as 2.50 or h200-sxm=3.80")
+            raise UsageError(f"--price {text[:60]}: an amount an hour is needed, such as 2.50 or h200-sxm=3.80")
         key = accelerators.find(name, any_memory=True).key if name else own
         if key is not None:
             found[key] = price
@@ -249,7 +251,7 @@ def _rate(written: str | None) -> float | None:
     try:
         found = RATE.parse(written)
     except ValueError as error:
-        raise UsageError(f"--rate {written}: {error}") from None
+        raise UsageError(f"--rate {written[:60]}: {error}") from None
     if found <= 0:
         raise UsageError(f"--rate {written}: more than 0 is needed")
     return found

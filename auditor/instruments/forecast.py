@@ -8,6 +8,11 @@ from auditor.theory.ranking import Ranked
 
 __all__ = ["forecast"]
 
+_UNITS = {
+    **dict.fromkeys(("tensor_parallel", "pipeline_parallel", "data_parallel", "expert_parallel"), "devices or ranks"),
+    "kv_bytes": "bytes an element",
+    "speculative_tokens": "tokens drafted a step",
+}
 _MEANING = {
     "bound": "largest part of the step's expected time without others' prompts; mixed where none is 1.3 times the next",
     "largest": "the same with others' prompts, which are read between decode steps, as a part of their own",
@@ -30,7 +35,7 @@ def forecast(found: Predicted) -> dict[str, Any]:
         "accelerator": device.key if device is not None else None,
         "count": settings.devices,
         "settings": {
-            name: {"value": getattr(settings, name), "from": told.get(name, "default")}
+            name: {"value": getattr(settings, name), **_unit(name), "from": told.get(name, "default")}
             for name in own
             if getattr(settings, name) is not None
         },
@@ -56,6 +61,10 @@ def forecast(found: Predicted) -> dict[str, Any]:
         "provisional": list(found.provisional),
         "notes": list(dict.fromkeys(found.notes)),
     }
+
+
+def _unit(name: str) -> dict[str, str]:
+    return {"unit": _UNITS[name]} if name in _UNITS else {}
 
 
 def _number(value: float | None, unit: str, origin: str) -> dict[str, Any] | None:

@@ -205,6 +205,7 @@ def test_the_document_gives_units_and_origins():
     assert data["decode"]["limit"]["unit"] == "s"
     assert data["ridge"] == {"value": pytest.approx(590.7, abs=0.1), "unit": "FLOP/byte", "from": "computed"}
     assert data["settings"]["quantization"] == {"value": "fp8", "from": "declared"}
+    assert data["settings"]["kv_bytes"]["unit"] == "bytes an element"
     parts = data["decode"]["parts"]
     whole = sum(part["value"] for name, part in parts.items() if not name.startswith("of_which"))
     assert whole == pytest.approx(data["decode"]["seconds"]["value"])
@@ -388,6 +389,7 @@ USAGE = [
     ((*QUICK, "--batch", "0", "--context", "10"), "--batch: at least 1 is needed"),
     ((*QUICK, "--context", "10", "--price", "much"), "--price much: an amount an hour is needed"),
     ((*QUICK, "--context", "10", "--rate", "5"), "--rate 5: needs its unit"),
+    ((*QUICK[:2], "--accelerator", "h100x", "--context", "10"), "--accelerator: unknown accelerator 'h100x'"),
     (("embedded", "--model", "x"), "PROFILE says it all: leave out --model"),
     (("--batch-file", "x.jsonl", "--context", "3"), "--batch-file x.jsonl says it all: leave out --context"),
 ]
