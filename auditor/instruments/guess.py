@@ -15,8 +15,8 @@ __all__ = ["METRICS", "guess"]
 
 def guess(row: Mapping[str, Any], base: Path | None = None) -> dict[str, Any]:
     """The metric that a row asks for under its own name, `low` and `high` of its 80 % band, `limit` in the same unit,
-    `bound`, `provisional` where figures behind it are uncertain, and a `note` where requests are longer than the engine
-    takes; without `metric` each that the row's lengths tell.
+    `bound` (of a step itself, without others' prompts), `provisional` where figures behind it are uncertain, and a
+    `note` where requests are longer than the engine takes; without `metric` each that the row's lengths tell.
 
     Raises UsageError where the row is wrong.
     """
@@ -84,12 +84,12 @@ def _step_limit(ready: Theory, load: Load, held: float) -> float:
 
 def _times(name: str, found: Prediction, limit: float) -> dict[str, Any]:
     numbers = {name: found.seconds, "low": found.low, "high": found.high, "limit": limit}
-    return {key: 1e3 * seconds for key, seconds in numbers.items()} | {"bound": found.bound}
+    return {key: 1e3 * seconds for key, seconds in numbers.items()} | {"bound": found.own.bound}
 
 
 def _rates(name: str, found: Prediction, limit: float, tokens: float) -> dict[str, Any]:
     numbers = {name: found.seconds, "low": found.high, "high": found.low, "limit": limit}
-    return {key: tokens / seconds for key, seconds in numbers.items()} | {"bound": found.bound}
+    return {key: tokens / seconds for key, seconds in numbers.items()} | {"bound": found.own.bound}
 
 
 def _doubt(ready: Theory, *figures: str) -> dict[str, Any]:

@@ -218,6 +218,7 @@ def test_one_bottleneck_of_a_step_is_named_everywhere():
     """
     row = {**ROW, "model": "llama-3.1-8b", "count": 1, "tensor_parallel": 1, "quantization": None, "engine": "vllm"}
     found, load = asked({**row, "batch": 64, "output_tokens": 250})
+    assert guess({**row, "batch": 64, "output_tokens": 250, "metric": "tpot_ms"})["bound"] == "kv"
     step = (answer := predict(found, load)).decode
     assert step is not None
     assert (step.expected.own.bound, step.expected.largest, step.phase.binds(step.ridge)) == ("kv", "prompts", "kv")
