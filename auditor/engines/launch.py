@@ -6,6 +6,7 @@ parse_launch("vllm serve meta-llama/Llama-3.1-8B-Instruct -tp 2 --max-model-len 
 
 import difflib
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,6 +37,8 @@ _FLOATS = frozenset(
     ]
 )
 _MAPPINGS = frozenset(["speculative", "kv_transfer", "kv_cache_config"])
+_DEGREES = frozenset(["tensor_parallel", "pipeline_parallel", "data_parallel", "decode_context_parallel"])
+_MOST = 10**15  # bytes of a pool; any other number that an engine takes is smaller
 _SECRET_FIELDS = frozenset(["api_key", "secret"])
 _SECRET_NAME = re.compile(r"(?i)(api_?key|token|secret|passw(or)?d)s?$")
 _HUMAN = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -301,6 +304,11 @@ def _set_key(flag: Flag, name: str, key: str, value: str | None, found: _Found) 
     for part in reversed(key.split(".")):
         read = {part: read}
     before = found.fields.get(flag.field)
+    try:
+        read = _counted(flag.field, read)
+    except ValueError as error:
+        found.problems.append(f"{name}.{key} {value}: {error}")
+        return
     _store(flag.field, name, {**before, **read} if isinstance(before, dict) else read, found)
 
 
@@ -321,15 +329,41 @@ def _store(path: str, name: str, value: Any, found: _Found) -> None:
 def _convert(flag: Flag, text: str) -> Any:
     """The value of a flag. Raises ValueError with a reason."""
     if flag.field in _INTS:
-        return _integer(text, human=flag.human)
+        return _bounded(flag.field, _integer(text, human=flag.human))
     if flag.field in _FLOATS:
-        try:
-            return float(text)
-        except ValueError:
-            raise ValueError("needs a number") from None
+        return _fraction(text)
     if flag.field in _MAPPINGS:
-        return _mapping(text)
+        return _counted(flag.field, _mapping(text))
     return text
+
+
+def _bounded(field: str, number: int | None) -> int | None:
+    if number is None:
+        return None
+    if abs(number) > _MOST:
+        raise ValueError("is more than any engine takes")
+    if number < 1 and field in _DEGREES:
+        raise ValueError("at least 1 is needed")
+    return number
+
+
+def _fraction(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not abs(number) <= _MOST:
+        raise ValueError("needs a number")
+    return number
+
+
+def _counted(field: str, mapping: dict[str, Any]) -> dict[str, Any]:
+    """The mapping with the counts that are read from it as whole numbers. Raises ValueError for one that is none."""
+    counts = {key: value for key, value in mapping.items() if f"{field}.{key}" in _INTS and value is not None}
+    try:
+        return mapping | {key: _bounded(field, _integer(str(value), human=False)) for key, value in counts.items()}
+    except ValueError as error:
+        raise ValueError(f"{' and '.join(counts)}: {error}") from None
 
 
 def _integer(text: str, *, human: bool) -> int | None:
@@ -343,7 +377,7 @@ def _integer(text: str, *, human: bool) -> int | None:
         number, suffix = match.groups()
         if suffix.isupper() and "." in number:
             raise ValueError(f"decimals are not allowed with {suffix}; did you mean {number}{suffix.lower()}")
-        return int(float(number) * _HUMAN[suffix])
+        return int(min(float(number) * _HUMAN[suffix], 2.0 * _MOST))  # no integer holds what 400 digits are as a float
     try:
         return int(text)
     except ValueError:

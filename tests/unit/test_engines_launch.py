@@ -378,3 +378,25 @@ def test_a_secret_stands_nowhere_but_among_the_secrets(line, secret):
     found = parse_launch(line)
     assert secret not in str((found.fields, found.flag_of, found.unknown, found.problems))
     assert "***" in str((found.fields, found.unknown, found.problems))
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "told"),
+    [
+        ("--max-model-len", "9" * 400, "is more than any engine takes"),
+        ("--max-model-len", "9" * 400 + "k", "is more than any engine takes"),
+        ("--kv-cache-memory-bytes", "1" + "0" * 16, "is more than any engine takes"),
+        ("--gpu-memory-utilization", "9" * 400, "needs a number"),
+        ("--gpu-memory-utilization", "nan", "needs a number"),
+        ("--gpu-memory-utilization", "1e999", "needs a number"),
+        ("--tensor-parallel-size", "0", "at least 1 is needed"),
+        ("--decode-context-parallel-size", "-1", "at least 1 is needed"),
+        ("--speculative-config.num_speculative_tokens", "1e999", "num_speculative_tokens: needs a whole number"),
+        ("--speculative-config.num_speculative_tokens", "two", "num_speculative_tokens: needs a whole number"),
+        ("--speculative-config", '{"num_speculative_tokens":[1]}', "num_speculative_tokens: needs a whole number"),
+    ],
+)
+def test_numbers_that_no_engine_takes_are_problems_and_set_nothing(flag, value, told):
+    found = parse_launch(f"vllm serve m {flag} '{value}'")
+    assert found.fields == {"model": "m"}
+    assert found.problems == (f"{flag} {value}: {told}",)
