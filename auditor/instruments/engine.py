@@ -5,16 +5,17 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from auditor.engines.conflicts import conflicts
 from auditor.engines.dated import release_before
 from auditor.engines.flavours import FLAVOURS
 from auditor.engines.launch import Launch, parse_launch
 from auditor.errors import UsageError
 from auditor.loading.problems import one_line
-from auditor.profile import Endpoint
+from auditor.profile import Endpoint, Profile
 from auditor.theory.device import Device
 from auditor.theory.kv.releases import NEWEST, build, releases
 
-__all__ = ["endpoint", "engine", "launched", "version"]
+__all__ = ["endpoint", "engine", "launched", "noted", "version"]
 
 _ENGINES = (  # how people write engines, and what is computed for them
     (r"vllm|aphrodite", "vllm"),
@@ -25,6 +26,7 @@ _ENGINES = (  # how people write engines, and what is computed for them
 )
 _ASSUMED = ("vllm", ("no engine is named: vLLM is assumed",))
 _GGUF = re.compile(r"(?i)i?q[1-8]_\w+")  # q4_k_m, iq4_xs
+_IDLE = re.compile(r"(?:-m|-hf|-a|--model|--model-path|MODEL|--host|--port|--alias|--served-model-name)\b")
 _RELEASE = re.compile(r"(?<![\d.-])v?(\d{1,2}\.\d+x?(?:\.(?:\d+|x))?)(?![\dx])")
 
 
@@ -37,6 +39,23 @@ def launched(values: Mapping[str, Any]) -> Launch | None:
         return parse_launch(values["launch"], named if named in FLAVOURS else None)
     except UsageError as error:
         raise UsageError(f"launch: {str(error).removeprefix('deployment.launch: ')}") from None
+
+
+def noted(launch: Launch, profile: Profile) -> tuple[str, ...]:
+    """What is not taken of a launch line: flags that are not known, and those that the row says otherwise.
+
+    Raises UsageError for a value that the engine would not take, of a flag that moves what is computed.
+    """
+    wrong = next((said for said in launch.problems if not _IDLE.match(said)), None)
+    if wrong is not None:
+        raise UsageError(f"launch: {one_line(wrong)}")
+    ignored = tuple(f"launch: {said} is not known and ignored" for said in launch.unknown)
+    found = (one for one in conflicts(profile, launch, None, {}) if one.second_where.startswith("launch"))
+    return ignored + tuple(
+        f"launch: {one.second_where.removeprefix('launch ')} {one_line(one.second)} is not taken: "
+        f"{one.field.rpartition('.')[2]} says {one_line(one.first)}"
+        for one in found
+    )
 
 
 def engine(values: Mapping[str, Any], launch: Launch | None, device: Device | None) -> tuple[str, tuple[str, ...]]:

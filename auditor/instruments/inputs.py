@@ -17,7 +17,7 @@ from auditor.engines.launch import Launch
 from auditor.engines.settings import drafting, resolve
 from auditor.errors import UsageError
 from auditor.instruments.devices import device, device_source
-from auditor.instruments.engine import endpoint, launched, version
+from auditor.instruments.engine import endpoint, launched, noted, version
 from auditor.instruments.engine import engine as served_by
 from auditor.instruments.keys import checked
 from auditor.instruments.layers import from_layers
@@ -32,6 +32,7 @@ from auditor.theory.settings import Settings
 __all__ = ["Inputs", "inputs"]
 
 _GIB = 1 << 30
+_SHARES = ("memory_fraction", "gpu_memory_utilization", "mem_fraction_static")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,14 +72,14 @@ def inputs(
     launch = launched(values)
     found, doubt = device(values, here)
     engine, notes = served_by(values, launch, found)
-    if launch is not None:
-        notes += tuple(f"launch: {said}" for said in (*launch.problems, *launch.unknown))
     if launch is not None and "model" in values:
         values |= _tagged(values, launch)
     geometry = _geometry(values, launch, base or Path())
     release, unread = version(values, launch, engine)
     notes += unread
     profile = Profile(version=1, name="", endpoint=endpoint(engine), deployment=_deployment(values, release))
+    if launch is not None:
+        notes += noted(launch, _weighed(profile, values))
     drafted = drafting(profile, launch)
     draft = _model(drafted, base or Path()) if drafted is not None else None
     known = draft if isinstance(draft, Geometry) else None
@@ -202,6 +203,13 @@ def _deployment(values: Mapping[str, Any], version: str | None) -> Deployment:
     )
 
 
+def _weighed(profile: Profile, values: Mapping[str, Any]) -> Profile:
+    """The profile with the share of the memory, which rows have by several names."""
+    field = "mem_fraction_static" if profile.endpoint.engine == "sglang" else "gpu_memory_utilization"
+    share: dict[str, Any] = {field: next((values[key] for key in _SHARES if key in values), None)}
+    return replace(profile, deployment=replace(profile.deployment, **share))
+
+
 def _method(written: str | None) -> str | None:
     """A quantisation word without an aside: "fp8(marlin w8)" is fp8."""
     return None if written is None else re.sub(r"\s*\(.*\)", "", written) or None
@@ -238,7 +246,7 @@ def _own(values: Mapping[str, Any], engine: str) -> dict[str, Any]:
         "kv_unified": "kv_unified",
     }
     own = {field: values[key] for key, field in names.items() if key in values}
-    for key in ("memory_fraction", "gpu_memory_utilization", "mem_fraction_static"):
+    for key in _SHARES:
         if key in values:
             own.setdefault("memory_fraction", values[key])
     if "kv_pool_gib" in values:

@@ -128,6 +128,26 @@ def test_a_mistake_is_one_line_that_names_its_key(keys, told):
 
 
 @pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"tensor_parallel": 2}, "-tp 4 is not taken: tensor_parallel says 2"),
+        ({"memory_fraction": 0.5}, "--gpu-memory-utilization 0.8 is not taken: gpu_memory_utilization says 0.5"),
+        ({"engine": "sglang"}, "command vLLM is not taken: engine says SGLang"),
+        ({}, "--no-such-flag is not known and ignored"),
+    ],
+)
+def test_what_is_not_taken_of_a_launch_line_is_said(keys, said):
+    line = "vllm serve x -tp 4 --gpu-memory-utilization 0.8 --no-such-flag"
+    assert f"launch: {said}" in inputs(row(**{"launch": line, "engine": "vllm"} | keys)).notes
+
+
+def test_a_value_of_a_launch_line_that_is_none_is_refused():
+    said = refused(launch="vllm serve x --tensor-parallel-size two")
+    assert said == "launch: --tensor-parallel-size two: needs a whole number"
+    assert inputs(row(launch="vllm serve $MODEL --port $PORT")).settings.tensor_parallel == 1
+
+
+@pytest.mark.parametrize(
     ("keys", "engine", "assumed"),
     [
         ({}, "vllm", "vLLM is assumed"),
