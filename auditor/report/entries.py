@@ -131,7 +131,9 @@ def _rate(name: str, rate: float) -> str:
 
 
 def _doubt(found: Device, figure: str) -> str:
-    return " (recalled or in dispute)" if found.certainty(figure) == "C" else ""
+    if found.certainty(figure) != "C":
+        return ""
+    return " (computed, not measured)" if found.here else " (recalled or in dispute)"
 
 
 # ----------------------------------------------------------------------------------------------------------------- text

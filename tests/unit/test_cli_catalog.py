@@ -2,10 +2,14 @@
 
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 
 from auditor.__main__ import main
+from auditor.catalog import accelerators
+from auditor.report.entries import device
+from auditor.theory.device import THIS_CPU
 
 
 @pytest.fixture
@@ -73,6 +77,11 @@ def test_an_entry_is_read_without_scrolling_sideways(catalog, entry):
     assert code == 0
     assert max(map(len, out.splitlines())) <= 80
     assert len(out.splitlines()) < 60
+
+
+def test_figures_of_this_machine_are_not_recalled():
+    shown = device(replace(accelerators.find("apple-m5-max-128gb"), key=THIS_CPU, confidence="C", figures={}))
+    assert "fp16: 70 TFLOP/s (computed, not measured)" in shown["dense rates"]
 
 
 def test_figures_of_an_accelerator_have_units(catalog):
