@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
+_MOST = 10**9  # requests in flight, replicas
+
 
 def _option(*names: str, metavar: str, text: str) -> Any:
     return typer.Option(*names, metavar=metavar, help=text, show_default=False)
@@ -156,15 +158,25 @@ def _flags(row: dict[str, Any], load: Mapping[str, Any], replicas: int) -> "tupl
         raise UsageError("--prompt and --output: give both, or neither for requests up to the context limit")
     if prefix is not None and prompt is None:
         raise UsageError("--shared-prefix: is a part of --prompt, which is missing")
-    found = inputs(row, Path(), here=measured)
+    target = load["--concurrency"]
+    for flag, number in {"--replicas": replicas, "--concurrency": target}.items():
+        if number is not None and not 1 <= number <= _MOST:
+            raise UsageError(f"{flag}: a whole number from 1 to {_MOST} is needed")
+    try:
+        found = inputs(row, Path(), here=measured)
+    except UsageError as error:
+        raise UsageError(_of_flags(str(error), row)) from None
     shared = tokens("--shared-prefix", prefix) if prefix is not None else None
     classes = (one_class(prompt, output, shared),) if prompt is not None else ()
-    target = load["--concurrency"]
-    if replicas < 1 or (target is not None and target < 1):
-        raise UsageError(f"--{'replicas' if replicas < 1 else 'concurrency'}: at least 1 is needed")
     return found, Question(
         classes=classes, target=None if target is None else -(-target // replicas), replicas=replicas
     )
+
+
+def _of_flags(message: str, row: Mapping[str, Any]) -> str:
+    """A message about a key of a row, about the flag that the user typed instead."""
+    key, colon, rest = message.partition(":")
+    return f"{_flag(key)}:{rest}" if colon and row.get(key) is not None else message
 
 
 def _answer(found: "Inputs", question: "Question", *, as_json: bool, clean: Callable[[str], str] = str) -> None:

@@ -105,8 +105,8 @@ def test_a_profile_without_traffic_or_model_says_so(fit, tmp_path):
         ([*QUESTION, "--prompt", "100"], "--prompt and --output: give both"),
         ([*QUESTION, *LOAD, "--shared-prefix", "x"], "--shared-prefix x: a number of tokens"),
         ([*QUESTION, "--shared-prefix", "10"], "--shared-prefix: is a part of --prompt"),
-        ([*QUESTION, "--concurrency", "0"], "--concurrency: at least 1"),
-        ([*QUESTION, "--gpu-memory-utilization", "90"], "memory_fraction: 90.0, a fraction"),
+        ([*QUESTION, "--concurrency", "0"], "--concurrency: a whole number from 1"),
+        ([*QUESTION, "--gpu-memory-utilization", "90"], "--gpu-memory-utilization: 90.0, a fraction"),
         (["embedded", "--tp", "2"], "PROFILE says it all: leave out --tensor-parallel"),
         (["embedded", "--batch", "x"], "PROFILE says it all: leave out --batch"),
         (["--batch", "/nowhere.jsonl"], "--batch /nowhere.jsonl: cannot be read (No such file or directory)"),
@@ -117,6 +117,25 @@ def test_a_mistake_is_one_line_and_exits_2(fit, arguments, told):
     assert (code, out) == (2, "")
     assert err.startswith(f"audit: {told}")
     assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--concurrency", "9" * 400], "--concurrency: a whole number from 1 to 1000000000 is needed"),
+        (["--replicas", "9" * 400, "--concurrency", 1], "--replicas: a whole number from 1 to 1000000000 is needed"),
+        (["--concurrency", 0], "--concurrency: a whole number from 1 to 1000000000 is needed"),
+        (["--gpu-memory-gib", "9" * 400], "--gpu-memory-gib: inf, a number of GiB from 0.000001 to 1000000 is needed"),
+        (["--gpu-memory-gib", "1e-12"], "--gpu-memory-gib: 1e-12, a number of GiB from 0.000001"),
+        (["--gpu-memory-utilization", "nan"], "--gpu-memory-utilization: nan, a fraction above 0"),
+        (["--count", "9" * 400], "--count: 999"),
+        (["--tp", 0], "--tensor-parallel: 0, a whole number from 1 to 65536 is needed"),
+    ],
+)
+def test_a_number_that_none_has_is_refused_by_its_flag(fit, arguments, told):
+    code, out, err = fit(*QUESTION, *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"audit: {told}")
 
 
 @pytest.mark.parametrize(
