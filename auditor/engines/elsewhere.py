@@ -15,6 +15,7 @@ from auditor.theory.settings import Settings
 __all__ = ["following", "moved"]
 
 _NAMES = tuple(field.name for field in fields(Settings))
+_MODES = (None, "throughput")  # vLLM's --performance-mode, which settings do not tell but by what follows from it
 
 
 def moved(settings: Settings, device: Device) -> Settings:
@@ -30,24 +31,42 @@ def following(
     """What makes changed settings those that the engine would start with: the defaults among `settings` (by `sources`)
     are derived again for the changes and the device.
 
-    A default that follows from something these settings do not tell (a performance mode) stays as it is.
+    A default that follows from something these settings do not tell (an attention kernel) stays as it is.
     """
     assumed = frozenset(name for name in _NAMES if sources.get(name, "").startswith("default"))
-    before = _defaults(geometry, settings, device, assumed)
-    reproduced = frozenset(name for name in assumed if name in before and before[name] == getattr(settings, name))
+    mode = max(
+        _MODES, key=lambda mode: len(_reproduced(_defaults(geometry, settings, device, assumed, mode), settings))
+    )
+    reproduced = _reproduced(_defaults(geometry, settings, device, assumed, mode), settings) & assumed
+    flagged = sources.get("max_num_seqs", "").startswith("launch")
 
     def settled(changed: Settings, there: Device | None) -> Settings:
         still = frozenset(name for name in assumed if getattr(changed, name) == getattr(settings, name))
-        after = _defaults(geometry, changed, there, still)
-        derived = {name: after[name] for name in reproduced & still if name in after}
-        found = replace(changed, **derived)
+        after = _defaults(geometry, changed, there, still, mode)
+        found = replace(changed, **{name: after[name] for name in reproduced & still if name in after})
+        if flagged and found.max_num_seqs and found.max_num_seqs == settings.max_num_seqs:
+            found = replace(found, max_num_seqs=max(1, found.max_num_seqs * _sharing(settings) // _sharing(found)))
         return replace(found, kv_cache_dtype=of_sparse_latents(found.kv_cache_dtype, found, geometry))
 
     return settled
 
 
+def _reproduced(defaults: Mapping[str, Any], settings: Settings) -> frozenset[str]:
+    return frozenset(name for name, value in defaults.items() if name in _NAMES and value == getattr(settings, name))
+
+
+def _by_requests(settings: Settings) -> bool:
+    """Whether data-parallel ranks live on the devices of tensor parallelism (DP attention)."""
+    return settings.data_parallel > 1 and settings.devices == settings.tensor_parallel * settings.pipeline_parallel
+
+
+def _sharing(settings: Settings) -> int:
+    """Ranks over which SGLang divides the batch limit that a flag gives (`engines.cache.of_a_rank`)."""
+    return settings.data_parallel if settings.engine == "sglang" and _by_requests(settings) else 1
+
+
 def _defaults(
-    geometry: Geometry, settings: Settings, device: Device | None, assumed: frozenset[str]
+    geometry: Geometry, settings: Settings, device: Device | None, assumed: frozenset[str], mode: str | None
 ) -> Mapping[str, Any]:
     """The engine's defaults beside the settings that are not themselves `assumed`."""
     flavour = FLAVOURS.get(settings.engine)
@@ -56,8 +75,7 @@ def _defaults(
     said = {name: getattr(settings, name) for name in _NAMES if name not in assumed}
     said["max_model_len"] = said.get("max_model_len") or geometry.max_position
     said["speculative"] = "on" if settings.speculative_tokens or settings.draft_layers else None
-    ranks = settings.tensor_parallel * settings.pipeline_parallel
-    said["dp_attention"] = settings.data_parallel > 1 and settings.devices == ranks
+    said |= {"dp_attention": _by_requests(settings), "performance_mode": mode}
     found = dict(flavour.defaults(settings.engine_version, device, geometry, said))
     limit = said.get("max_num_seqs") or found.get("max_num_seqs")
     if limit and found.get("captured_batch"):

@@ -105,7 +105,7 @@ def fit(found: Inputs, question: Question) -> Fit:
         raise UsageError(str(error)) from None
     mixes = _mixes(found, question)
     theory = (geometry, settings, device)
-    asked = mixes["p95"] if question.classes else None
+    asked = mixed(question.classes, 0.95, once=_once(found), context=None) if question.classes else None
     settle = following(geometry, settings, device, found.sources)
     levers = changes(theory, asked, question.target, _larger(found), question.replicas, settle=settle)
     split = None

@@ -67,10 +67,21 @@ class _Case:
     def longest(self) -> float:
         return max((held for _, held in self.mix.parts), default=0.0) if self.mix is not None else _SHORTEST
 
+    def limit(self, settings: Settings) -> int | None:
+        return settings.max_model_len or self.geometry.max_position
+
+    def serves(self, settings: Settings) -> bool:
+        """Whether the context limit lets the longest request in."""
+        return self.mix is None or self.longest <= (self.limit(settings) or math.inf)
+
     def measure(self, settings: Settings, device: Device | None) -> Change | None:
-        limit = settings.max_model_len or self.geometry.max_position or _SHORTEST
-        mix = self.mix or Mix(((1.0, float(limit)),))
-        return measure(self.geometry, settings, device, mix, self.target)
+        limit = float(self.limit(settings) or _SHORTEST)
+        mix = self.mix or Mix(((1.0, limit),))
+        if self.serves(settings):
+            return measure(self.geometry, settings, device, mix, self.target)
+        cut = replace(mix, parts=tuple((weight, min(held, limit)) for weight, held in mix.parts))
+        found = measure(self.geometry, settings, device, cut, self.target)
+        return found and replace(found, verdict="does not fit")
 
 
 def measure(
@@ -138,7 +149,8 @@ def changes(
     if now is None or _at_ease(now, settings, target):
         return ()
     first = _able(case, Alternative("", "", settings, device))
-    base = now if now.starts and now.fits else first and first[1]
+    able = now.starts and now.fits and case.serves(settings)
+    base = now if able else first and first[1]
     as_base = settings if base is now or first is None else first[0]
     levers = (
         *alternatives(settings, device, geometry),
@@ -201,8 +213,12 @@ def _crowded(geometry: Geometry, settings: Settings, device: Device) -> bool:
 
 
 def _divides(geometry: Geometry, tensor_parallel: int) -> bool:
-    """Whether engines would take this degree: it has to divide the attention heads."""
-    return not geometry.attention_heads or geometry.attention_heads % tensor_parallel == 0
+    """Whether engines would take this degree: it has to divide the attention heads, and heads of keys and values are
+    divided or copied whole (verify_with_parallel_config in vllm/config/model.py).
+    """
+    kept = (group.kv_heads for group in geometry.layers if group.latent_dim is None)
+    whole = all(heads % tensor_parallel == 0 or tensor_parallel % heads == 0 for heads in kept if heads)
+    return whole and (not geometry.attention_heads or geometry.attention_heads % tensor_parallel == 0)
 
 
 def _with_weights(geometry: Geometry, now: Settings, then: Settings) -> Settings | None:
@@ -223,21 +239,30 @@ def _with_weights(geometry: Geometry, now: Settings, then: Settings) -> Settings
 
 
 def _able(case: _Case, lever: Alternative) -> tuple[Settings, Change] | None:
-    """The lever's settings with limits lowered until the engine starts and memory holds its pool, and what that gives;
-    the limits are in `also`. None where no limit would do.
+    """The lever's settings with limits moved until the engine starts, memory holds its pool and the longest request may
+    come, and what that gives; the limits are in `also`. None where no limit would do.
     """
     settings, also = lever.settings, dict(lever.also)
     for _ in range(_STEPS):
-        found = case.measure(settings, lever.device)
-        step = _lower(case, settings, lever.device)
+        step = _moved(case, settings, lever.device)
         if step is None:
-            return (
-                (settings, replace(found, also=tuple(also.items()))) if found and found.starts and found.fits else None
-            )
+            break
         settings = case.settle(step.settings, lever.device)
         also |= {step.field: step.value, **dict(step.also)}
     found = case.measure(settings, lever.device)
-    return (settings, replace(found, also=tuple(also.items()))) if found and found.starts and found.fits else None
+    if found is None or not (found.starts and found.fits and case.serves(settings)):
+        return None
+    return settings, replace(found, also=tuple(also.items()))
+
+
+def _moved(case: _Case, settings: Settings, device: Device | None) -> Alternative | None:
+    """The limit that is to be another: higher for the longest request, else lower for the pool."""
+    if case.serves(settings) or settings.engine == "llamacpp":
+        return _lower(case, settings, device)
+    raised = math.ceil(case.longest / _ROUND) * _ROUND
+    if raised > (case.geometry.max_position or math.inf):
+        return None
+    return Alternative("max_model_len", str(raised), replace(settings, max_model_len=raised))
 
 
 def _lower(case: _Case, settings: Settings, device: Device | None) -> Alternative | None:
@@ -275,7 +300,9 @@ def _fewer_cells(case: _Case, settings: Settings, device: Device | None, pool: P
     """llama.cpp: as many slots as memory holds of the longest request, or the longest context for the slots there
     are.
     """
-    if pool.kv.bytes <= _room(case.geometry, settings, device, pool).low:
+    if pool.kv.bytes <= _room(case.geometry, settings, device, pool).low and case.serves(settings):
+        return None
+    if case.longest > (case.geometry.max_position or math.inf):
         return None
 
     def holds(changed: Settings, end: Literal["low", "point"]) -> bool:

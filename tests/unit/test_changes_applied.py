@@ -35,7 +35,7 @@ def ask(row: dict[str, Any], flags: str, load: str, target: int | None, replicas
 
 
 def without(flags: str, name: str) -> str:
-    return re.sub(rf"(?<!\S){re.escape(name)} \S+", "", flags)
+    return re.sub(rf"(?<!\S){re.escape(name)}(?!\S)( (?!-)\S+)?", "", flags)
 
 
 def applied(found: Fit, change: Change, row: dict[str, Any], flags: str) -> tuple[dict[str, Any], str, int]:
@@ -59,6 +59,23 @@ def applied(found: Fit, change: Change, row: dict[str, Any], flags: str) -> tupl
 
 
 CASES = [
+    ({"model": "phi-4", "accelerator": "a100-sxm-80", "count": 2}, "vllm", "--tensor-parallel-size 2", "chat", 128),
+    ({"model": "phi-4", "accelerator": "h100-sxm"}, "vllm", "--max-model-len 4096", "chat", 128),
+    ({"model": "phi-4", "accelerator": "rtx-4090", "quantization": "q4_k_m"}, "llamacpp", "-c 8192 -np 4", "chat", 4),
+    (
+        {"model": "qwen3-32b", "accelerator": "l40s", "count": 4},
+        "vllm",
+        "--tensor-parallel-size 4 --performance-mode throughput",
+        "chat",
+        128,
+    ),
+    (
+        {"model": "deepseek-v2-lite-chat", "accelerator": "h100-sxm", "count": 8},
+        "sglang",
+        "--tp-size 8 --max-running-requests 64",
+        "chat",
+        128,
+    ),
     ({"model": "llama-3.1-8b", "accelerator": "l4"}, "vllm", "", "none", None),
     ({"model": "llama-3.1-8b", "accelerator": "l4"}, "vllm", "", "chat", 32),
     ({"model": "llama-3.1-8b", "accelerator": "h100-sxm"}, "vllm", "--max-num-seqs 16", "short", 64),
@@ -125,3 +142,9 @@ def test_every_row_is_true_in_a_second_call(row, engine, flags, load, target):
         said = (change.field, change.value, change.also)
         assert (said, got, then.pool.kv.tokens) == (said, pytest.approx(change.requests, rel=0.005), change.pool_tokens)
         assert (said, {"fits": 0, "may fit": 4}.get(change.verdict, 1)) == (said, ruling(then).exit_code)
+
+
+def test_requests_beyond_what_the_model_takes_have_no_way_out():
+    """Phi-4 takes 16,384 tokens: no lever makes prompts of 40,000 fit."""
+    row = {"model": "phi-4", "accelerator": "h100-sxm", "engine": "vllm"}
+    assert ask(row, "", "long", 4).changes == ()
