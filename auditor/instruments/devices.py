@@ -81,6 +81,7 @@ def _unknown(written: str, memory: float) -> Device:
 
 
 def device_source(values: Mapping[str, Any], found: Device | None) -> str:
+    """Where the figures of the device come from."""
     if "gpu_memory_gib" in values:
         return "declared"
     return "measured here" if found is not None and found.here else "catalogue"
