@@ -5,7 +5,7 @@ from typing import Literal
 from auditor.theory.device import Device
 from auditor.theory.settings import Settings
 
-__all__ = ["Class", "device_class", "is_local"]
+__all__ = ["Class", "device_class", "is_local", "tiled"]
 
 Class = Literal["hopper", "blackwell", "hbm", "gddr", "geforce", "gb10", "apple", "amd", "cpu", "other"]
 
@@ -37,3 +37,10 @@ def is_local(settings: Settings, device: Device) -> bool:
     """Whether the engine is llama.cpp, or one on hardware where only its kind was measured."""
     kind = device_class(device)
     return settings.engine == "llamacpp" or kind == "apple" or (settings.engine == "generic" and kind in _LOCAL)
+
+
+def tiled(settings: Settings, device: Device) -> bool:
+    """Whether products of few tokens run as tiles that they do not fill, and batches as captured graphs of the next
+    size: served engines on accelerators. CPUs and llama.cpp multiply few tokens as vectors.
+    """
+    return not is_local(settings, device) and device_class(device) != "cpu"

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from auditor.theory import links
+from auditor.theory.classes import tiled
 from auditor.theory.device import Device
 from auditor.theory.experts import coverage
 from auditor.theory.kv.geometry import Experts, Geometry
@@ -24,16 +25,15 @@ from auditor.theory.statistics import Interval
 from auditor.theory.step_costs import StepCosts, cache_seconds, multiplies
 from auditor.theory.work import decode_linear_flops, linear_devices, streamed
 
-__all__ = ["BEST", "STREAMED", "Facts", "decode_times", "facts", "reading_share"]
+__all__ = ["STREAMED", "Facts", "decode_times", "facts", "reading_share"]
 
-BEST = 0.95
-"""The share of bandwidth beyond which nothing reads."""
 STREAMED = (0.87, 0.96, 1.07)
 """Times the usual share of bandwidth that reading weights reaches: low, likely, high."""
 
+_BEST = 0.95  # the share of bandwidth beyond which nothing reads
 _EACH = (1e-6, 5e-6, 12e-6)  # seconds that engines take for each further sequence: low, likely, high
 _FILLING = tuple(float(tokens) for tokens in range(0, 80, 8))  # tokens by which few seem more to products
-_FILLED, _FILLED_APART = 45.0, 20.0  # how many are likely, and their spread: tiles are 64 rows high
+_FILLED = {True: (45.0, 20.0), False: (0.0, 8.0)}  # how many are likely and their spread: tiles are 64 rows high
 _REST, _REST_APART = 0.8, 2.2  # times what layers usually take beside their bytes: likely, and its spread as a factor
 _LAUNCHES = 16  # lengths of launches that are tried
 _LAUNCH = 0.5  # of what layers usually take where kernels are launched one by one: their launches
@@ -54,12 +54,14 @@ class Facts:
 
     Seconds at full bandwidth and peak: of `dense` weights, of all `experts`, of a token's products (`one`), of what
     links add for each sequence (`crossing`). `rest` and `launch` are what a step usually takes beside its kernels, and
-    to launch them one by one. `steps` are the ladder's with what the cache usually costs them, `cache` is that of the
-    target, and `multiplied` says that this is attention's FLOPs rather than its bytes.
+    to launch them one by one; `tiled` says whether products of few tokens run as tiles. `steps` are the ladder's with
+    what the cache usually costs them, `cache` is that of the target, and `multiplied` says that this is attention's
+    FLOPs rather than its bytes.
     """
 
     settings: Settings
     law: DecodeLaw
+    tiled: bool
     routed: Experts | None
     dense: float
     experts: float
@@ -90,7 +92,7 @@ class Facts:
     def rows(self, batch: float) -> float:
         """Tokens that a step multiplies: those of the captured size, on every rank."""
         each = batch / self.ranks
-        known = self.captured(batch) and each <= _CAPTURED
+        known = self.tiled and self.captured(batch) and each <= _CAPTURED
         return float(_SIZES[bisect_left(_SIZES, each)]) * self.ranks if known else batch
 
     def covered(self, batch: float, which: int) -> float:
@@ -126,7 +128,7 @@ class _Choice:
     cache: float = 1.0
     each: float = 0.0
     least: float = 0.0
-    filling: float = _FILLED
+    filling: float = 0.0
     launches: float = 0.0
 
 
@@ -144,6 +146,7 @@ def facts(geometry: Geometry, settings: Settings, device: Device, ladders: Ladde
     return Facts(
         settings=settings,
         law=law,
+        tiled=tiled(settings, device),
         routed=geometry.experts,
         dense=dense / device.bandwidth,
         experts=experts / device.bandwidth,
@@ -204,7 +207,7 @@ def reading_share(known: Facts, costs: StepCosts) -> tuple[float, float, float]:
     """
     batch, level, _ = costs.levels[0]
     read = known.dense + known.covered(batch, 0) * known.experts
-    low, middle, high = (min(BEST, known.law.weights * times) for times in STREAMED)
+    low, middle, high = (min(_BEST, known.law.weights * times) for times in STREAMED)
     low = max(low, min(high, read / level)) if level > 0 else high
     apart = known.law.weights * (STREAMED[2] - STREAMED[0]) / 3
 
@@ -262,7 +265,8 @@ def _misses(known: Facts, choice: _Choice) -> tuple[float, float]:
         total, weight = total + value * trust, weight + trust
     rest = max(0.0, total / weight)
     misses = math.fsum((value - rest) ** 2 * trust for value, trust in left)
-    misses += ((choice.filling - _FILLED) / _FILLED_APART) ** 2 + known.odd(rest)
+    filled, apart = _FILLED[known.tiled]
+    misses += ((choice.filling - filled) / apart) ** 2 + known.odd(rest)
     if known.launched:
         misses += ((choice.cache - 1) / _CACHE_APART) ** 2 + _odd(choice.launches / known.launch)
     return misses, rest

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
+from auditor.theory.classes import tiled
 from auditor.theory.decode_bound import STREAMED
 from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Geometry
@@ -22,7 +23,7 @@ __all__ = ["FLAT", "prefill_times"]
 FLAT = 1.25
 """Times the shortest prompt's TTFT, up to which a prompt's length does not show in its own."""
 
-_FILLING = (0.0, 60.0, 160.0)  # tokens that a prompt seems to have more, as tiles are not filled
+_FILLING = (0.0, 60.0, 160.0)  # tokens that a prompt seems to have more where tiles are not filled
 _ATTENTION = (2.0, 3.1, 5.0)  # inverse shares of the peak that attention reaches, where the ladder does not tell
 _TEXT = (0.1e-6, 0.35e-6, 0.7e-6)  # seconds a token of reading the prompt's text
 _SEEN = 1.2  # times the weights' time from which a prompt is seen to multiply
@@ -64,10 +65,13 @@ def prefill_times(  # noqa: PLR0917 (geometry, settings, device come first every
     first = (prompt_work(geometry, settings, device, costs.medians[0][0]), costs.medians[0][1])
     target = (prompt_work(geometry, settings, device, tokens), whole)
     usual, hidden = prefill_law(geometry, settings, device).weights, _LAUNCH * geometry.layer_count
-    return tuple(_times(first, target, choice, hidden) for choice in _choices(costs, usual, products))
+    filling = _FILLING if tiled(settings, device) else (0.0, 0.0, 0.0)
+    return tuple(_times(first, target, choice, hidden) for choice in _choices(costs, usual, products, filling))
 
 
-def _choices(costs: PromptCosts, usual: float, products: Interval) -> Iterator[_Choice]:
+def _choices(
+    costs: PromptCosts, usual: float, products: Interval, filling: tuple[float, float, float]
+) -> Iterator[_Choice]:
     low, likely, high = (usual * times for times in STREAMED)
     attention, links = _ATTENTION, costs.exchanges
     if costs.attention is not None:
@@ -76,7 +80,7 @@ def _choices(costs: PromptCosts, usual: float, products: Interval) -> Iterator[_
         weights=likely,
         products=products.point,
         attention=attention[1],
-        filling=_FILLING[1],
+        filling=filling[1],
         text=_TEXT[1],
         links=links.point,
     )
@@ -85,18 +89,18 @@ def _choices(costs: PromptCosts, usual: float, products: Interval) -> Iterator[_
         (low, high),
         (products.low, products.high),
         attention[::2],
-        _FILLING[::2],
+        filling[::2],
         ((_TEXT[0], links.low), (_TEXT[2], links.high)),
         (-off, off),
         (True, False),
         (True, False),
     )
-    for weights, share, scores, filling, (text, crossing), apart, launched, grown in ends:
+    for weights, share, scores, filled, (text, crossing), apart, launched, grown in ends:
         yield _Choice(
             weights=weights,
             products=share,
             attention=scores,
-            filling=filling,
+            filling=filled,
             text=text,
             links=crossing,
             off=apart,

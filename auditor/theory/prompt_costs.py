@@ -1,9 +1,10 @@
 """What prompts cost, read off the idle ladder: what is fixed, what a FLOP of products and one of attention takes.
 
-    TTFT = fixed x steps + products / (e_p PEAK) + attention / (e_a PEAK)
+    TTFT = fixed x steps + products / (e_p PEAK) + attention / (e_a PEAK) + text N + links(N)
 
 for prompts long enough to be bound by compute; shorter ones wait for weights and launches and are left out. The FLOPs
-are those of the model's geometry, so that the fit's coefficients are inverse shares of the peak.
+are those of the model's geometry, so that the fit's coefficients are inverse shares of the peak. A ladder of few
+lengths does not tell five causes apart: what is known of each beforehand stands beside the points, with its spread.
 """
 
 import math
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from auditor.theory import links
+from auditor.theory.classes import tiled
 from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.leastsquares import Solution, solve
@@ -35,7 +37,9 @@ _CHUNK = 8192  # prompt tokens of a step where the engine's limit is not known
 
 # What is known beforehand, as (value, standard deviation): the points decide as far as they tell more.
 _PRODUCTS = 0.35  # of the inverse share that `priors` gives
-_ATTENTION = (3.5, 1.8)  # inverse share of the peak that fused attention reaches
+# Inverse share of the peak that fused attention reaches: 0.2 to 0.6 from short prompts to long ones (Dao, arXiv
+# 2307.08691, figure 4; Shah et al., arXiv 2407.08608, figure 5).
+_ATTENTION = (3.5, 1.8)
 _TOKENISER = (0.35e-6, 0.2e-6)  # seconds a token of reading the prompt's text, before the device sees it
 _LINKS = (1.0, 0.6)  # times what `links` says that exchanging activations takes
 _FILLING = (60.0, 80.0)  # tokens that products of few tokens seem to have more, as tiles are not filled
@@ -104,7 +108,8 @@ def prompt_costs(
     law = prefill_law(geometry, settings, device)
     work = {n: prompt_work(geometry, settings, device, n) for n, _, _ in medians}
     used = [n for n, t, _ in medians if _bound(work[n], law) and t >= _FLAT * medians[0][1]]
-    rows, values, errors = _known(geometry, law, work[medians[0][0]], medians[0])
+    filling = _FILLING if tiled(settings, device) else (0.0, 0.0)
+    rows, values, errors = _known(geometry, law, work[medians[0][0]], medians[0], filling)
     for n, t in prompts:
         if n in used:
             rows.append(work[n].row)
@@ -178,15 +183,19 @@ def _bound(work: Work, law: PrefillLaw) -> bool:
 
 
 def _known(
-    geometry: Geometry, law: PrefillLaw, shortest: Work, first: tuple[float, float, float]
+    geometry: Geometry,
+    law: PrefillLaw,
+    shortest: Work,
+    first: tuple[float, float, float],
+    filling: tuple[float, float],
 ) -> tuple[list[tuple[float, ...]], list[float], list[float]]:
     """What is known beforehand, one row a coefficient: what is fixed follows from the shortest prompt's TTFT, which
     holds one reading of the weights.
     """
     tokens, seconds, error = first
     read, one = shortest.read / law.weights, shortest.products / tokens / law.products
-    fixed = seconds - read + _FILLING[0] * one - _LAUNCH[0] * geometry.layer_count
-    apart = math.hypot(0.1 * read, _FILLING[1] * one, error, _LAUNCH[1] * geometry.layer_count)
+    fixed = seconds - read + filling[0] * one - _LAUNCH[0] * geometry.layer_count
+    apart = math.hypot(0.1 * read, filling[1] * one, error, _LAUNCH[1] * geometry.layer_count)
     known = (
         (max(0.0, fixed), apart),
         (1 / law.products, _PRODUCTS / law.products),
