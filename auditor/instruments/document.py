@@ -12,30 +12,51 @@ from auditor.theory.statistics import Interval
 
 __all__ = ["document"]
 
-_SETTINGS = (  # those that move what fits, in the order of the document
-    *("engine", "engine_version", "devices", "tensor_parallel", "pipeline_parallel", "data_parallel"),
-    *("expert_parallel", "decode_context_parallel", "quantization", "weight_bits", "compute_dtype", "kv_cache_dtype"),
-    *("kv_bytes", "block_size", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "memory_fraction"),
-    *("kv_pool_bytes", "kv_pool_tokens", "enforce_eager", "hybrid_kv_manager", "speculative_tokens", "slots"),
-)
+_SETTINGS = {  # those that move what fits, in the order of the document, with the units of those that are numbers
+    "engine": None,
+    "engine_version": None,
+    "devices": "devices",
+    "tensor_parallel": "devices",
+    "pipeline_parallel": "stages",
+    "data_parallel": "ranks",
+    "expert_parallel": "devices",
+    "decode_context_parallel": "devices",
+    "quantization": None,
+    "weight_bits": "bits",
+    "compute_dtype": None,
+    "kv_cache_dtype": None,
+    "kv_bytes": "bytes an element",
+    "block_size": "tokens",
+    "max_model_len": "tokens",
+    "max_num_seqs": "requests",
+    "max_num_batched_tokens": "tokens",
+    "memory_fraction": "share",
+    "kv_pool_bytes": "bytes",
+    "kv_pool_tokens": "tokens",
+    "enforce_eager": None,
+    "hybrid_kv_manager": None,
+    "speculative_tokens": "tokens",
+    "slots": "requests",
+}
 
 
 def document(fit: Fit, ruling: Ruling) -> dict[str, Any]:
     """The answer as plain data. A number is {value, unit, from} with low and high where it has a band."""
     geometry, device = fit.inputs.geometry, fit.inputs.device
+    model = fit.inputs.sources.get("geometry") or "declared"
     return {
         "schema_version": 1,
         "verdict": {"status": ruling.status, "why": ruling.why, "exit_code": ruling.exit_code},
         "model": {
             "name": geometry.name,
             "architecture": geometry.architecture,
-            "parameters": geometry.parameters or None,
-            "layers": geometry.layer_count,
-            "from": fit.inputs.sources.get("geometry", ""),
+            "parameters": _number(geometry.parameters or None, "parameters", model),
+            "layers": _number(geometry.layer_count, "layers", model),
+            "from": model,
         },
         "accelerator": None if device is None else {"key": device.key, "name": device.name},
-        "replicas": fit.question.replicas,
-        "target_per_replica": fit.question.target,
+        "replicas": _number(fit.question.replicas, "replicas", "declared"),
+        "target_per_replica": _number(fit.question.target, "requests", "declared"),
         "settings": _settings(fit),
         "memory": _memory(fit),
         "pool": _pool(fit),
@@ -77,7 +98,9 @@ def _settings(fit: Fit) -> dict[str, Any]:
     settings, sources = fit.inputs.settings, fit.inputs.sources
     values = {key: getattr(settings, key) for key in _SETTINGS}
     return {
-        key: {"value": value, "from": sources.get(key, "default")} for key, value in values.items() if value is not None
+        key: {"value": value, **({"unit": unit} if unit else {}), "from": sources.get(key, "default")}
+        for key, unit in _SETTINGS.items()
+        if (value := values[key]) is not None
     }
 
 
@@ -113,7 +136,7 @@ def _pool(fit: Fit) -> dict[str, Any]:
     return {
         "tokens": _number(Interval(low.tokens, kv.tokens, high.tokens), "tokens", "computed"),
         "blocks": _number(blocks, "blocks", "computed"),
-        "block_size": kv.block_size,
+        "block_size": _number(kv.block_size, "tokens", "computed"),
         "bytes": _number(Interval(low.bytes, kv.bytes, high.bytes), "bytes", "computed"),
         "bytes_per_token": _number(kv.bytes_per_token, "bytes", "computed"),
         "max_concurrency": _number(fit.max_concurrency, "requests", "computed"),
@@ -157,8 +180,8 @@ def _change(change: Change, fit: Fit) -> dict[str, Any]:
         "field": change.field,
         "flag": name(fit.flags, change.field),
         "value": change.value,
-        "also": dict(change.also),
-        "devices": change.devices,
+        "also": [{"field": field, "flag": name(fit.flags, field), "value": value} for field, value in change.also],
+        "devices": _number(change.devices, "devices", "computed"),
         "requests": _number(change.requests, "requests", "computed"),
         "pool_tokens": _number(change.pool_tokens, "tokens", "computed"),
         "pool_bytes": _number(change.pool_bytes, "bytes", "computed"),

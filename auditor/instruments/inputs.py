@@ -88,6 +88,7 @@ def inputs(
     settings = replace(settings, engine=engine, engine_version=release or settings.engine_version, **own)
     refuse(values, geometry, settings, sources)
     told = {**sources, **dict.fromkeys(own, "declared"), "geometry": geometry.source}
+    told["engine"] = "declared" if "engine" in values else "assumed" if launch is None else "launch"
     told |= {"device": device_source(values, found), "weights": _weights_source(values, geometry)}
     return Inputs(
         geometry=geometry,

@@ -50,19 +50,19 @@ def test_json_says_the_same(fit):
     code, out, _ = fit(*QUESTION, *LOAD, "--concurrency", 32, "--json")
     shown = json.loads(out)
     assert (code, shown["verdict"]["status"], shown["verdict"]["exit_code"]) == (0, "fits", 0)
-    assert shown["settings"]["max_model_len"] == {"value": 16000, "from": "declared"}
+    assert shown["settings"]["max_model_len"] == {"value": 16000, "unit": "tokens", "from": "declared"}
 
 
 def test_the_target_is_shared_by_replicas(fit):
     _, out, _ = fit(*QUESTION, *LOAD, "--concurrency", 100, "--replicas", 3, "--json")
     shown = json.loads(out)
-    assert (shown["target_per_replica"], shown["replicas"]) == (34, 3)
+    assert [shown[key]["value"] for key in ("target_per_replica", "replicas")] == [34, 3]
 
 
 def test_both_spellings_of_the_memory_fraction_mean_it(fit):
     for flag in ("--gpu-memory-utilization", "--mem-fraction-static"):
         shown = json.loads(fit(*QUESTION, flag, 0.5, "--json")[1])
-        assert shown["settings"]["memory_fraction"] == {"value": 0.5, "from": "declared"}
+        assert shown["settings"]["memory_fraction"] == {"value": 0.5, "unit": "share", "from": "declared"}
 
 
 def test_a_launch_line_stands_for_flags(fit):
@@ -85,7 +85,7 @@ def test_a_profile_is_judged_class_by_class(fit):
     shown = json.loads(out)
     assert code == 0
     assert {count["class"] for count in shown["requests"]} == {"chat", "summary", "mix"}
-    assert shown["target_per_replica"] == 64
+    assert shown["target_per_replica"] == {"value": 64, "unit": "requests", "from": "declared"}
 
 
 def test_a_profile_without_traffic_or_model_says_so(fit, tmp_path):

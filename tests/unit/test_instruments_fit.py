@@ -306,6 +306,36 @@ def numbers(part: Any) -> list[dict[str, Any]]:
     return [n for value in part for n in numbers(value)] if isinstance(part, list) else []
 
 
+def bare(part: Any, key: str = "") -> list[str]:
+    """The keys of numbers that stand in a document without a unit."""
+    if isinstance(part, dict):
+        return [] if "unit" in part else [k for name, value in part.items() for k in bare(value, name)]
+    if isinstance(part, list):
+        return [k for value in part for k in bare(value, key)]
+    return [key] if isinstance(part, int | float) and not isinstance(part, bool) else []
+
+
+@pytest.mark.parametrize(
+    ("keys", "origin"),
+    [
+        ({"engine": "vllm"}, "declared"),
+        ({"engine": None}, "assumed"),
+        ({"engine": None, "launch": "vllm serve m"}, "launch"),
+    ],
+)
+def test_the_document_says_whose_the_engine_is(keys, origin):
+    found = answer(one(), **keys)
+    assert document(found, ruling(found))["settings"]["engine"] == {"value": "vllm", "from": origin}
+
+
+def test_what_moves_with_a_change_is_told_by_its_flag():
+    """10 GiB of pool do not hold 100,000 tokens of 128 KiB: some changes need a lower limit as well."""
+    found = answer(one(), accelerator="l4", kv_pool_gib=None, target=40, max_model_len=100_000)
+    also = [one for change in document(found, ruling(found))["changes"] for one in change["also"]]
+    assert also
+    assert all(set(one) == {"field", "flag", "value"} and one["flag"].startswith("--") for one in also)
+
+
 def test_every_number_of_the_document_has_a_unit_and_an_origin():
     found = answer(CHAT, RAG, target=160, accelerator="h100-sxm", kv_pool_gib=None)
     shown = json.loads(json.dumps(document(found, ruling(found)), allow_nan=False))
@@ -316,7 +346,8 @@ def test_every_number_of_the_document_has_a_unit_and_an_origin():
     assert (
         shown["memory"]["overhead"]["low"] < shown["memory"]["overhead"]["value"] < shown["memory"]["overhead"]["high"]
     )
-    assert shown["settings"]["max_model_len"] == {"value": 32768, "from": "declared"}
+    assert shown["settings"]["max_model_len"] == {"value": 32768, "unit": "tokens", "from": "declared"}
+    assert bare(shown) == ["schema_version", "exit_code"]
     assert shown["changes"][0]["flag"]
 
 
