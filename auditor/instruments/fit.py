@@ -149,7 +149,7 @@ def _larger(found: Inputs) -> tuple[Device, Settings] | None:
 
 
 def _limit(found: Inputs) -> int | None:
-    return found.settings.max_model_len or found.geometry.max_position
+    return found.limit
 
 
 def _once(found: Inputs) -> bool:

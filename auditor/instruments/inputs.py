@@ -22,7 +22,7 @@ from auditor.instruments.engine import engine as served_by
 from auditor.instruments.keys import checked
 from auditor.instruments.layers import from_layers
 from auditor.instruments.naming import as_named, unsure
-from auditor.instruments.refusals import refuse, too_long
+from auditor.instruments.refusals import cap, refuse, too_long
 from auditor.loading import Here, read_model
 from auditor.profile import Deployment, Profile
 from auditor.theory.device import Device
@@ -42,7 +42,8 @@ class Inputs:
     `device` is None where none is named or the one that is is not known (`misnamed`); `no_device` says why, for whoever
     needs one. A device outside the catalogue whose memory is given has no bandwidth and no flops. `sources` say where
     each field of `settings` comes from, and "geometry", "device" and "weights" likewise; `notes` what was assumed.
-    `refusal` is why the engine would not start, whatever the memory.
+    `refusal` is why the engine would not start, whatever the memory; `cap` the longest request
+    that it takes, whatever its context.
     """
 
     geometry: Geometry
@@ -53,6 +54,13 @@ class Inputs:
     no_device: str = ""
     misnamed: bool = False
     refusal: str = ""
+    cap: int | None = None
+
+    @property
+    def limit(self) -> int | None:
+        """The longest request that the engine or the model takes, in tokens."""
+        limits = (self.settings.max_model_len or self.geometry.max_position, self.cap)
+        return min((limit for limit in limits if limit), default=None)
 
     @property
     def started(self) -> bool:
@@ -99,6 +107,7 @@ def inputs(
         no_device="" if found is not None else doubt,
         misnamed=found is None and "accelerator" in values,
         refusal=too_long(geometry, settings, values.get("launch", "")),
+        cap=cap(geometry, settings, values.get("launch", "")),
     )
 
 

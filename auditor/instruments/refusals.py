@@ -9,7 +9,7 @@ from auditor.theory.kv.cells import attention_parallel
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.settings import Settings
 
-__all__ = ["refuse", "too_long", "unstartable"]
+__all__ = ["cap", "refuse", "too_long", "unstartable"]
 
 _CACHE_WORDS = "auto, fp16, bf16, fp8 (fp8_e4m3, fp8_e5m2), int8, int4, nvfp4 and llama.cpp's q8_0 to q4_0"
 _STEP = 16  # tokens of a block that vLLM's kernels read at once
@@ -54,6 +54,16 @@ def too_long(geometry: Geometry, settings: Settings, launch: str = "") -> str:
     if not flag or not known or limit <= known or any(word in launch for word in (allowed, *_RESCALED)):
         return ""
     return f"{flag} {limit} is more than the model's {known} positions ({allowed}=1 would allow it)"
+
+
+def cap(geometry: Geometry, settings: Settings, launch: str = "") -> int | None:
+    """The longest request that llama.cpp takes whatever context a slot has: "the slot context exceeds the training
+    context of the model - capping" (tools/server/server-context.cpp). None where `launch` moves that, or it is another
+    engine.
+    """
+    if settings.engine != "llamacpp" or any(word in launch.casefold() for word in ("rope", "yarn", "override-kv")):
+        return None
+    return geometry.max_position
 
 
 def _devices(count: int, settings: Settings) -> None:

@@ -192,6 +192,17 @@ def test_a_slot_of_llamacpp_is_a_limit_too():
     assert "the limit of 2,048 tokens a request (-c)" in ruling(found).why
 
 
+def test_llamacpp_takes_no_more_than_the_model_was_trained_on():
+    """-c 200000 -np 1 for 131,072 positions: the slot is capped, unless rotations are scaled."""
+    keys = {"engine": None, "engine_version": None, "max_model_len": None, "kv_pool_gib": None}
+    launch = "llama-server -m x.gguf -c 200000 -np 1"
+    found = answer(one("150k", "100"), target=1, accelerator="h100-sxm", launch=launch, **keys)
+    assert verdict(found) == ("does not fit", 1)
+    assert "the limit of 131,072 tokens a request" in ruling(found).why
+    scaled = answer(one("150k", "100"), target=1, accelerator="h100-sxm", launch=f"{launch} --rope-scale 2", **keys)
+    assert verdict(scaled) == ("fits", 0)
+
+
 # ----------------------------------------------------------------------------------------------------- at the target
 
 
