@@ -18,7 +18,7 @@ __all__ = ["caveats", "limit_of", "longer", "refuse_longer"]
 
 def limit_of(found: Inputs) -> int | None:
     """The longest request that the engine or the model takes, in tokens; None where it is not known."""
-    return found.settings.max_model_len or found.geometry.max_position
+    return found.limit
 
 
 def longer(found: Inputs, load: Load) -> str | None:
@@ -90,8 +90,8 @@ def _start(found: Inputs) -> str | None:
         pools = pool_range(geometry, settings, device)
     except ValueError as error:
         return f"the engine does not start: {error}"
-    if pools.kv.refusal is not None:
-        return f"the engine refuses to start: {pools.kv.refusal}"
+    if refusal := found.refusal or pools.kv.refusal:
+        return f"the engine refuses to start: {refusal}"
     if answers.starts(geometry, settings, pools.kv):
         return None
     word = "may refuse" if answers.starts(geometry, settings, pools.high) else "refuses"
