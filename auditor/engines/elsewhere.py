@@ -6,7 +6,7 @@ from typing import Any
 
 from auditor.engines.cache_formats import of_sparse_latents
 from auditor.engines.flavours import FLAVOURS
-from auditor.engines.formats import compute_dtype
+from auditor.engines.formats import compute_dtype, kv_bytes
 from auditor.engines.generations import compute_capability
 from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Geometry
@@ -38,17 +38,38 @@ def following(
         _MODES, key=lambda mode: len(_reproduced(_defaults(geometry, settings, device, assumed, mode), settings))
     )
     reproduced = _reproduced(_defaults(geometry, settings, device, assumed, mode), settings) & assumed
-    flagged = sources.get("max_num_seqs", "").startswith("launch")
+    told = frozenset(name for name in _NAMES if sources.get(name, "").startswith("launch"))
 
     def settled(changed: Settings, there: Device | None) -> Settings:
         still = frozenset(name for name in assumed if getattr(changed, name) == getattr(settings, name))
-        after = _defaults(geometry, changed, there, still, mode)
-        found = replace(changed, **{name: after[name] for name in reproduced & still if name in after})
-        if flagged and found.max_num_seqs and found.max_num_seqs == settings.max_num_seqs:
-            found = replace(found, max_num_seqs=max(1, found.max_num_seqs * _sharing(settings) // _sharing(found)))
-        return replace(found, kv_cache_dtype=of_sparse_latents(found.kv_cache_dtype, found, geometry))
+        found = _of_flags(settings, changed, told)
+        after = _defaults(geometry, found, there, still, mode)
+        found = replace(found, **{name: after[name] for name in reproduced & still if name in after})
+        return _cache(found, after.get("kv_cache_dtype"), geometry)
 
     return settled
+
+
+def _of_flags(before: Settings, changed: Settings, told: frozenset[str]) -> Settings:
+    """What flags that stay mean under another parallelism: SGLang's batch limit is divided over the ranks of its DP
+    attention (`engines.cache.of_a_rank`), vLLM's switch spreads experts over all devices.
+    """
+    found = changed
+    if "max_num_seqs" in told and found.max_num_seqs and found.max_num_seqs == before.max_num_seqs:
+        found = replace(found, max_num_seqs=max(1, found.max_num_seqs * _sharing(before) // _sharing(found)))
+    everywhere = before.expert_parallel == before.tensor_parallel * before.data_parallel
+    if "expert_parallel" in told and everywhere and found.engine == "vllm":
+        found = replace(found, expert_parallel=found.tensor_parallel * found.data_parallel)
+    return found
+
+
+def _cache(settings: Settings, default: str | None, geometry: Geometry) -> Settings:
+    """The cache in the format that the engine prefers on this device where none is asked for."""
+    found = settings
+    if default is not None and found.kv_cache_dtype == "auto":
+        size = kv_bytes(default, found.plain_dtype) or found.kv_bytes
+        found = replace(found, kv_cache_dtype=default, kv_bytes=size)
+    return replace(found, kv_cache_dtype=of_sparse_latents(found.kv_cache_dtype, found, geometry))
 
 
 def _reproduced(defaults: Mapping[str, Any], settings: Settings) -> frozenset[str]:

@@ -203,7 +203,11 @@ def _after(case: _Case, settings: Settings, device: Device | None, lever: Altern
     except ValueError:
         return None
     found = None if changed is None else _able(case, replace(lever, settings=changed, device=there))
-    return None if found is None else replace(found[1], field=lever.field, value=lever.value)
+    if found is None:
+        return None
+    also = dict(found[1].also)
+    value = also.pop(lever.field, lever.value)  # a limit that had to be lower still
+    return replace(found[1], field=lever.field, value=value, also=tuple(also.items()))
 
 
 def _crowded(geometry: Geometry, settings: Settings, device: Device) -> bool:

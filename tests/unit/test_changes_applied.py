@@ -24,6 +24,7 @@ LOADS: dict[str, tuple[str, str] | None] = {
     "chat": ("2000:6000", "500:1000"),
     "short": ("1000", "200"),
     "long": ("40000", "500"),
+    "middle": ("30000", "500"),
 }
 
 
@@ -59,6 +60,8 @@ def applied(found: Fit, change: Change, row: dict[str, Any], flags: str) -> tupl
 
 
 CASES = [
+    ({"model": "deepseek-v2-lite-chat", "accelerator": "h200-sxm"}, "vllm", "--enable-expert-parallel", "chat", 512),
+    ({"model": "deepseek-v3.2", "accelerator": "h200-sxm", "count": 8}, "sglang", "--tp-size 8", "chat", 512),
     ({"model": "phi-4", "accelerator": "a100-sxm-80", "count": 2}, "vllm", "--tensor-parallel-size 2", "chat", 128),
     ({"model": "phi-4", "accelerator": "h100-sxm"}, "vllm", "--max-model-len 4096", "chat", 128),
     ({"model": "phi-4", "accelerator": "rtx-4090", "quantization": "q4_k_m"}, "llamacpp", "-c 8192 -np 4", "chat", 4),
@@ -70,11 +73,11 @@ CASES = [
         128,
     ),
     (
-        {"model": "deepseek-v2-lite-chat", "accelerator": "h100-sxm", "count": 8},
+        {"model": "deepseek-v2-lite-chat", "accelerator": "rtx-4090", "count": 8},
         "sglang",
         "--tp-size 8 --max-running-requests 64",
-        "chat",
-        128,
+        "middle",
+        32,
     ),
     ({"model": "llama-3.1-8b", "accelerator": "l4"}, "vllm", "", "none", None),
     ({"model": "llama-3.1-8b", "accelerator": "l4"}, "vllm", "", "chat", 32),
