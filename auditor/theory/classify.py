@@ -110,7 +110,7 @@ def classify(geometry: Geometry, settings: Settings, device: Device, ladders: La
             prefill=_prefill(geometry, settings, device, ladders, prompts),
             flops=_flops(prompts),
             attention=_efficiency(prompts.attention, None) if prompts.attention else None,
-            fused=_fused(prompts.attention),
+            fused=_fused(prompts.attention) if _known_peak(device) else None,
         )
     if costs is None:
         return found
@@ -143,7 +143,8 @@ def _notes(settings: Settings, ladders: Ladders, prompts: PromptCosts | None) ->
         size = settings.max_num_batched_tokens
         notes.append(f"prompts of more than {plain(size, 3) if size else 'some thousand'} tokens were read in chunks")
     for batch, context in ladders.queued:
-        notes.append(f"{plain(batch, 3)} streams at {plain(context, 3)} tokens never decoded all at once: a queue")
+        load = f"{plain(batch, 3)} streams at {plain(context, 3)} tokens"
+        notes.append(f"{load} never decoded all at once (they queued, or prompts outlasted replies)")
     if ladders.steps and not _plain(settings, ladders):
         what = "pipeline stages" if settings.pipeline_parallel > 1 else "speculation"
         notes.append(f"a step's parts are not told apart under {what}")
@@ -260,6 +261,10 @@ def _flops(costs: PromptCosts) -> Efficiency | None:
         return None
     few = costs.lengths < _LENGTHS
     return _efficiency(costs.flops, "too few prompts are long enough to fill the device" if few else None)
+
+
+def _known_peak(device: Device) -> bool:
+    return device.kind != "cpu" and device.certainty("flops") != "C"
 
 
 def _fused(attention: Interval | None) -> bool | None:

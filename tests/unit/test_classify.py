@@ -20,7 +20,7 @@ from auditor.theory.settings import Settings
 from auditor.theory.step_costs import step_costs
 
 LLAMA = shape("llama-8b")
-H100 = device(interconnect="NVLink4 900")
+H100 = device(interconnect="NVLink4 900", confidence="A")
 VLLM = Settings(engine="vllm", max_num_batched_tokens=8192)
 WEIGHTS, TOKEN, CACHED = 4.48e-3, 15.17e-6, 39.1e-9
 LENGTHS = (32, 256, 1024, 2048, 4096, 8000)
@@ -214,7 +214,7 @@ def test_what_queued_and_what_was_chunked_is_named():
         H100,
         Ladders(prompts=prompts(), steps=steps(), batch=64, context=4000, prompt=4000, queued=((128, 4000),)),
     )
-    assert "128 streams at 4,000 tokens never decoded all at once: a queue" in found.notes
+    assert any("128 streams at 4,000 tokens never decoded all at once" in note for note in found.notes)
     assert "prompts of more than 2,048 tokens were read in chunks" in found.notes
 
 
@@ -248,10 +248,9 @@ def test_attention_that_runs_slowly_is_told():
     assert slow.fused is False
     assert slow.attention is not None
     assert slow.attention.share.point == pytest.approx(0.03, rel=0.2)
-    fast = classify(
-        LLAMA, VLLM, H100, Ladders(prompts=long_prompts(), steps=(), batch=1, context=30_000, prompt=30_000)
-    )
-    assert fast.fused is True
+    ladders = Ladders(prompts=long_prompts(), steps=(), batch=1, context=30_000, prompt=30_000)
+    assert classify(LLAMA, VLLM, H100, ladders).fused is True
+    assert classify(LLAMA, VLLM, device(confidence="C"), ladders).fused is None  # a share of no certain peak
 
 
 def long_prompts() -> tuple[tuple[float, float], ...]:
