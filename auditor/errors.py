@@ -19,6 +19,15 @@ class AuditError(Exception):
     exit_code = 2
 
 
+def unread(error: Exception) -> str:
+    """Why a file could not be read or a text was no JSON, in words for people: Python's own name its functions."""
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    if isinstance(error, UnicodeError):
+        return "no UTF-8 text"
+    return getattr(error, "strerror", None) or str(error)
+
+
 class UsageError(AuditError):
     """A flag, a path or a file that the user gave is wrong."""
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from auditor.errors import UsageError
+from auditor.errors import UsageError, unread
 
 __all__ = ["Header", "Tensor", "read_header"]
 
@@ -113,10 +113,14 @@ class _Cursor:
 def read_header(path: Path) -> Header:
     """Metadata and tensor table of one file. Raises UsageError where it is not GGUF, damaged, or of an unknown type."""
     try:
+        if path.stat().st_size == 0:
+            raise ValueError("it is empty")
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return _header(_Cursor(data))
-    except (OSError, ValueError, struct.error, OverflowError) as error:
-        raise UsageError(f"{path}: not a readable GGUF file ({error})") from error
+    except (struct.error, OverflowError) as error:
+        raise UsageError(f"{path}: not a readable GGUF file (it ends in the middle of its header)") from error
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: not a readable GGUF file ({unread(error)})") from error
 
 
 def _header(cursor: _Cursor) -> Header:

@@ -16,7 +16,7 @@ from auditor.catalog.parameters import Counts, count
 from auditor.catalog.rotary import rotary
 from auditor.catalog.stored import with_files
 from auditor.catalog.towers import towers
-from auditor.errors import UsageError
+from auditor.errors import UsageError, unread
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.tensors import Tensor
 
@@ -64,7 +64,7 @@ def read(path: str | Path) -> Geometry:
             raise UsageError(f"{config_file}: larger than any config.json, is this the right file?")
         config = json.loads(config_file.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"{config_file}: not a readable config.json ({error})") from error
+        raise UsageError(f"{config_file}: not a readable config.json ({unread(error)})") from error
     if not isinstance(config, dict):
         raise UsageError(f"{config_file}: not a config.json (a JSON object is needed)")
     folder, name = config_file.resolve().parent, config_file.stem

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from auditor.errors import UsageError
+from auditor.errors import UsageError, unread
 
 __all__ = ["index_bytes", "tensor_sizes"]
 
@@ -77,7 +77,7 @@ def _read_index(index: Path) -> dict[str, Any]:
     try:
         content = json.loads(index.read_bytes())
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{index}: not JSON ({error})") from error
+        raise UsageError(f"{index}: not JSON ({unread(error)})") from error
     return content if isinstance(content, dict) else {}
 
 
@@ -95,19 +95,25 @@ def _header(path: Path) -> dict[str, int]:
     """The tensors' own sizes: 8 bytes of length, then a JSON header with data_offsets (safetensors format)."""
     try:
         with path.open("rb") as file:
-            (length,) = struct.unpack("<Q", file.read(8))
+            start = file.read(8)
+            if len(start) < 8:
+                raise UsageError(f"{path}: not a safetensors file (it ends in its first 8 bytes)")
+            (length,) = struct.unpack("<Q", start)
             if length > _MOST_HEADER or length + 8 > path.stat().st_size:
                 raise UsageError(f"{path}: not a safetensors file (its header claims {length:,} bytes)")
             header = json.loads(file.read(length))
         if not isinstance(header, dict):
             raise ValueError("the header is no JSON object")
-        return {name: _size(entry) for name, entry in header.items() if name != "__metadata__"}
-    except (OSError, struct.error, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise UsageError(f"{path}: not a safetensors file ({error})") from error
+        return {name: _size(name, entry) for name, entry in header.items() if name != "__metadata__"}
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: not a safetensors file ({unread(error)})") from error
 
 
-def _size(entry: dict[str, Any]) -> int:
-    start, end = entry["data_offsets"]
-    if not (isinstance(start, int) and isinstance(end, int) and 0 <= start <= end):
+def _size(name: str, entry: Any) -> int:
+    offsets = entry.get("data_offsets") if isinstance(entry, dict) else None
+    if not (isinstance(offsets, list) and len(offsets) == 2 and all(isinstance(at, int) for at in offsets)):
+        raise ValueError(f"tensor {name[:80]!r} has no data_offsets")
+    start, end = offsets
+    if not 0 <= start <= end:
         raise ValueError("a tensor's data_offsets are out of order")
-    return end - start
+    return int(end - start)

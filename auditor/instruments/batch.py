@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NoReturn, TextIO
 
-from auditor.errors import UsageError
+from auditor.errors import UsageError, unread
 from auditor.loading.problems import one_line
 from auditor.redact import without_userinfo
 
@@ -52,7 +52,7 @@ def _one(number: int, line: str, answer: _Answer) -> dict[str, Any]:
     try:
         row = _READ(line.removeprefix("\ufeff") if number == 1 else line)
     except (ValueError, RecursionError) as error:
-        return {"id": number, "error": f"line {number}: no JSON ({one_line(str(error))})"}
+        return {"id": number, "error": f"line {number}: no JSON ({one_line(unread(error))})"}
     if not isinstance(row, dict):
         return {"id": number, "error": f"line {number}: a JSON object is needed"}
     identity = {"id": _identity(row.get("id"), number)}

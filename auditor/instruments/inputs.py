@@ -15,7 +15,7 @@ from auditor.catalog import gguf_names, hf
 from auditor.engines.formats import dtype
 from auditor.engines.launch import Launch
 from auditor.engines.settings import drafting, resolve
-from auditor.errors import UsageError
+from auditor.errors import UsageError, unread
 from auditor.instruments.devices import device, device_source
 from auditor.instruments.engine import endpoint, launched, noted, version
 from auditor.instruments.engine import engine as served_by
@@ -164,16 +164,20 @@ def _config(path: str) -> Geometry | UsageError:
     """Each file is read once, however many rows name it; what is wrong with it is kept as well."""
     try:
         return hf.read(path)
-    except (UsageError, OSError) as error:
+    except UsageError as error:
         return UsageError(f"model_config: {error}")
+    except OSError as error:
+        return UsageError(f"model_config: {path}: cannot be read ({unread(error)})")
 
 
 @lru_cache(maxsize=1024)
 def _model(name: str, base: Path) -> Geometry | UsageError:
     try:
         return read_model(name, base)
-    except (UsageError, OSError) as error:
+    except UsageError as error:
         return UsageError(f"model: {error}")
+    except OSError as error:
+        return UsageError(f"model: {name}: cannot be read ({unread(error)})")
 
 
 @lru_cache(maxsize=1024)
