@@ -166,4 +166,7 @@ def _unknown(name: str, known: list[str]) -> str:
     near = difflib.get_close_matches(_plain(name).rpartition("/")[2], by_form, n=6, cutoff=0.6)
     found = list(dict.fromkeys(by_form[form] for form in near))[:3]
     hint = f", did you mean {' or '.join(found)}?" if found else ""
-    return f"unknown model {name!r}{hint} (give a catalogue name, a model folder with config.json, or a GGUF file)"
+    return (
+        f"unknown model {name!r}{hint} (give a catalogue name, as audit catalog models lists them, "
+        "a model folder with config.json, or a GGUF file)"
+    )
