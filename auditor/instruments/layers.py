@@ -5,6 +5,7 @@ from typing import Any
 
 from auditor.errors import UsageError
 from auditor.instruments.keys import refuse
+from auditor.loading.problems import one_line
 from auditor.theory.kv.geometry import Experts, Geometry, Indexer, Layers, Recurrent
 
 __all__ = ["from_layers"]
@@ -20,6 +21,7 @@ _KEYS = dict.fromkeys(
         *("num_heads", "state_size", "n_groups", "hidden_size"),
     )
 )
+_WIDEST = 8  # bytes of an element
 _FACTS = dict.fromkeys(("hidden", "inter", "vocab", "heads", "experts", "topk", "tie", "vision", "dtype", "note"))
 
 
@@ -36,7 +38,7 @@ def from_layers(name: str, layers: list[Any], facts: Mapping[str, Any]) -> Geome
         if not isinstance(layer, dict):
             raise UsageError(f"{place}: an object with kind and layers is needed")
         refuse(_KEYS, layer, f"{place}.")
-        kind = layer.get("kind")
+        kind = layer.get("kind") if isinstance(layer.get("kind"), str) else ""
         if kind in _ATTENTION:
             attention.append(_attention(_ATTENTION[kind], layer, place))
         elif kind == "mla":
@@ -48,7 +50,9 @@ def from_layers(name: str, layers: list[Any], facts: Mapping[str, Any]) -> Geome
         elif kind in _STATES:
             recurrent.append(_recurrent(_STATES[kind], layer, place))
         else:
-            raise UsageError(f"{place}.kind: {kind!r} is not known; known are {', '.join(_KINDS)}")
+            raise UsageError(
+                f"{place}.kind: {one_line(repr(layer.get('kind')))[:60]} is not known; known are {', '.join(_KINDS)}"
+            )
     if not attention and not recurrent:
         raise UsageError("kv_layers: no layer holds keys and values or a state")
     total = sum(group.count for group in attention) + sum(group.count for group in recurrent)
@@ -121,15 +125,27 @@ def _recurrent(kind: Any, layer: Mapping[str, Any], place: str) -> Recurrent:
         state_size=state or 0,
         groups=groups or 0,
         conv_kernel=_whole(layer, "conv_kernel", place),
-        state_bytes=float(layer["ssm_bytes"]) if layer.get("ssm_bytes") else None,
+        state_bytes=_bytes(layer, "ssm_bytes", place),
     )
 
 
 def _whole(layer: Mapping[str, Any], key: str, place: str) -> int:
     value = layer.get(key)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 1 << 31:
-        raise UsageError(f"{place}.{key}: {value!r}, a positive whole number is needed")
+        raise UsageError(f"{place}.{key}: {one_line(repr(value))[:60]}, a positive whole number is needed")
     return value
+
+
+def _bytes(layer: Mapping[str, Any], key: str, place: str) -> float | None:
+    """Bytes of one element, None where they are not given."""
+    value = layer.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= _WIDEST:
+        raise UsageError(
+            f"{place}.{key}: {one_line(repr(value))[:60]}, bytes of an element are needed, up to {_WIDEST}"
+        )
+    return float(value)
 
 
 def _fact(facts: Mapping[str, Any], key: str) -> int:

@@ -148,6 +148,21 @@ def test_a_value_of_a_launch_line_that_is_none_is_refused():
 
 
 @pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"kind": ["full"]}, "kv_layers[0].kind: ['full'] is not known; known are full"),
+        ({"kind": "mamba2", "ssm_bytes": "x"}, "kv_layers[0].ssm_bytes: 'x', bytes of an element are needed"),
+        ({"kind": "mamba2", "ssm_bytes": 1e308}, "kv_layers[0].ssm_bytes: 1e+308, bytes of an element are needed"),
+    ],
+)
+def test_a_layer_that_is_none_is_named(changed, said):
+    state = {"num_heads": 64, "head_dim": 64, "state_size": 128, "n_groups": 8, "conv_kernel": 4, "layers": 23}
+    with pytest.raises(UsageError) as caught:
+        inputs(layers({**state, **changed}))
+    assert str(caught.value).startswith(said)
+
+
+@pytest.mark.parametrize(
     ("keys", "engine", "assumed"),
     [
         ({}, "vllm", "vLLM is assumed"),
