@@ -50,9 +50,7 @@ def from_layers(name: str, layers: list[Any], facts: Mapping[str, Any]) -> Geome
         elif kind in _STATES:
             recurrent.append(_recurrent(_STATES[kind], layer, place))
         else:
-            raise UsageError(
-                f"{place}.kind: {one_line(repr(layer.get('kind')))[:60]} is not known; known are {', '.join(_KINDS)}"
-            )
+            raise UsageError(f"{place}.kind: {_shown(layer.get('kind'))} is not known; known are {', '.join(_KINDS)}")
     if not attention and not recurrent:
         raise UsageError("kv_layers: no layer holds keys and values or a state")
     total = sum(group.count for group in attention) + sum(group.count for group in recurrent)
@@ -132,7 +130,7 @@ def _recurrent(kind: Any, layer: Mapping[str, Any], place: str) -> Recurrent:
 def _whole(layer: Mapping[str, Any], key: str, place: str) -> int:
     value = layer.get(key)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 1 << 31:
-        raise UsageError(f"{place}.{key}: {one_line(repr(value))[:60]}, a positive whole number is needed")
+        raise UsageError(f"{place}.{key}: {_shown(value)}, a positive whole number is needed")
     return value
 
 
@@ -142,10 +140,12 @@ def _bytes(layer: Mapping[str, Any], key: str, place: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= _WIDEST:
-        raise UsageError(
-            f"{place}.{key}: {one_line(repr(value))[:60]}, bytes of an element are needed, up to {_WIDEST}"
-        )
+        raise UsageError(f"{place}.{key}: {_shown(value)}, bytes of an element are needed, up to {_WIDEST}")
     return float(value)
+
+
+def _shown(value: object) -> str:
+    return one_line(repr(value))[:60]
 
 
 def _fact(facts: Mapping[str, Any], key: str) -> int:
