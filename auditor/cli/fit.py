@@ -92,7 +92,8 @@ def command(
     audit fit --batch questions.jsonl > answers.jsonl
 
     Exits 0 if it fits, 1 if not (at p95 lengths), 4 if that is within the band of what the engine itself takes; with
-    --batch 0 once every line is answered, or its reader has gone away.
+    --batch 0 once every line is answered, or its reader has gone away. Flags that it names are the engine's: --launch
+    takes them.
     """
     row = {
         "model": model,

@@ -71,8 +71,11 @@ class _Case:
         return settings.max_model_len or self.geometry.max_position
 
     def serves(self, settings: Settings) -> bool:
-        """Whether the context limit lets the longest request in."""
-        return self.mix is None or self.longest <= (self.limit(settings) or math.inf)
+        """Whether the context limit lets the longest request in; llama.cpp's slots may have more cells than the model
+        takes.
+        """
+        model = self.geometry.max_position if settings.engine == "llamacpp" else None
+        return self.mix is None or self.longest <= min(self.limit(settings) or math.inf, model or math.inf)
 
     def measure(self, settings: Settings, device: Device | None) -> Change | None:
         limit = float(self.limit(settings) or _SHORTEST)

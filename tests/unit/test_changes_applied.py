@@ -151,3 +151,5 @@ def test_requests_beyond_what_the_model_takes_have_no_way_out():
     """Phi-4 takes 16,384 tokens: no lever makes prompts of 40,000 fit."""
     row = {"model": "phi-4", "accelerator": "h100-sxm", "engine": "vllm"}
     assert ask(row, "", "long", 4).changes == ()
+    row |= {"engine": "llamacpp", "quantization": "q4_k_m"}
+    assert ask(row, "-c 32768 -np 4", "long", 4).changes == ()
