@@ -31,7 +31,7 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 
 async def serve(
-    spec: Spec, ready: Callable[[str], None], until: Callable[[], Awaitable[object]], port: int = 0
+    spec: Spec, ready: Callable[[str], object], until: Callable[[], Awaitable[object]], port: int = 0
 ) -> None:
     """Serve `spec`, tell `ready` the URL, stop when `until` is over."""
     emulator = Emulator(spec)
