@@ -22,7 +22,7 @@ def test_a_device_brings_its_own_units_vendor_and_generation():
 
 
 def test_defaults_follow_the_device_and_the_batch_limit():
-    """vLLM: 256 requests and 2,048 tokens a step on an L4, 1,024 and 8,192 from 70 GiB on; graphs of twice the batch."""
+    """vLLM: 256 requests and 2,048 tokens a step on an L4, 1,024 and 8,192 from 70 GiB on; graphs twice the batch."""
     found = inputs({"model": "llama-3.1-8b", "accelerator": "l4", "engine": "vllm", "engine_version": "0.18.0"})
     settled = following(found.geometry, found.settings, found.device, found.sources)
     there = settled(found.settings, accelerators.find("h100-sxm"))
