@@ -341,9 +341,9 @@ def _bounded(field: str, number: int | None) -> int | None:
     if number is None:
         return None
     if abs(number) > _MOST:
-        raise ValueError("is more than any engine takes")
+        raise ValueError("is larger than anything an engine takes")
     if number < 1 and field in _DEGREES:
-        raise ValueError("at least 1 is needed")
+        raise ValueError("needs at least 1")
     return number
 
 

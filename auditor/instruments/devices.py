@@ -35,7 +35,7 @@ def device(values: Mapping[str, Any], here: Here | None) -> tuple[Device | None,
         return (found if memory is None else replace(found, usable_bytes=int(memory * _GIB))), ""
     named = re.search(r"(\d{1,3}) ?g(?:i?b)?\b", written.casefold())  # "80G-class", "RTX2080Ti-22G"
     if memory is None and named is None:
-        if _unknown(written, 0.0).kind == "cpu":
+        if _unknown(written, 0.0).kind == "cpu" and not accelerators.is_this_cpu(written):
             return None, f"accelerator: {one_line(written)} has the memory of its host: give gpu_memory_gib"
         return None, f"{found}; or give gpu_memory_gib"
     note = f"accelerator {one_line(written)} is not known: only its memory is used"
