@@ -126,9 +126,9 @@ def _target(fit: Fit) -> Ruling:
     at95, at50, most = fit.decides, fit.count("p50"), fit.count("max")
     held = f"it holds {_range(at95)}{_quantile(fit)}"
     asked = f"the target is {target:,}{'' if fit.question.replicas == 1 else ' a replica'}"
+    if at95.high >= target and fit.batch_limit is not None and fit.batch_limit < target:
+        return Ruling("does not fit", f"{held}; {asked}, but {_batch(fit)}")
     if at95.low >= target:
-        if fit.batch_limit is not None and fit.batch_limit < target:
-            return Ruling("does not fit", f"{held}; {asked}, but {_batch(fit)}")
         return Ruling("fits", f"{held}{_most(most, target)}; {asked}")
     if at95.high >= target:
         return Ruling("may fit", f"{held}; {asked}, within the band of the pool")

@@ -263,6 +263,9 @@ def test_a_batch_limit_below_the_target_does_not_fit():
     found = ruling(answer(one(), target=51, max_num_seqs=32))
     assert (found.status, found.exit_code) == ("does not fit", 1)
     assert "--max-num-seqs lets only 32 run at once" in found.why
+    high = int(answer(one(), accelerator="h100-sxm", kv_pool_gib=None).decides.high)
+    within = answer(one(), target=high, accelerator="h100-sxm", kv_pool_gib=None, max_num_seqs=32)
+    assert verdict(within) == ("does not fit", 1)
 
 
 def test_a_limit_beyond_the_pool_does_not_start():
