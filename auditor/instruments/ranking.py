@@ -8,7 +8,7 @@ from auditor.catalog import accelerators
 from auditor.engines.elsewhere import moved
 from auditor.instruments.inputs import Inputs
 from auditor.instruments.load import Load
-from auditor.theory.kv.pool import capacity, kv_pool
+from auditor.theory.kv.pool import kv_pool, residents
 from auditor.theory.memory import memory
 from auditor.theory.ranking import Ranked, ranked
 
@@ -60,6 +60,6 @@ def held_at_once(found: Inputs, tokens: float) -> float | None:
     try:
         split = None if settings.pins_pool else memory(geometry, settings, device)
         pool = kv_pool(geometry, settings, None if split is None else max(0.0, split.pool))
-        return capacity(geometry, settings, pool, round(tokens)) if pool.tokens > 0 else 0.0
+        return residents(geometry, settings, pool, round(tokens)) if pool.tokens > 0 else 0.0
     except ValueError:
         return None
