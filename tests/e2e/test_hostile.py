@@ -13,6 +13,8 @@ import yaml
 from auditor.__main__ import main
 from tests.e2e.scenario import HEALTHY, changed
 
+pytestmark = pytest.mark.slow  # each starts the program
+
 
 def shell(line: str, cwd: Path, **environ: str) -> subprocess.CompletedProcess[str]:
     """A line of shell in which `audit` is the program."""
