@@ -7,6 +7,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from auditor.cli.deployment import (
+    Accelerator,
+    AsJson,
+    Count,
+    Data,
+    Engine,
+    Expert,
+    KvDtype,
+    Launch,
+    Limit,
+    Memory,
+    Model,
+    Most,
+    Pipeline,
+    ProfileName,
+    Quantization,
+    Tensor,
+    Version,
+    option,
+)
 from auditor.cli.output import write
 from auditor.errors import UsageError
 
@@ -19,41 +39,16 @@ __all__ = ["command"]
 _MOST = 10**9  # requests in flight, replicas
 
 
-def _option(*names: str, metavar: str, text: str) -> Any:
-    return typer.Option(*names, metavar=metavar, help=text, show_default=False)
-
-
-ProfileName = Annotated[
-    str | None, typer.Argument(metavar="PROFILE", help="A profile, instead of the flags below.", show_default=False)
-]
-Model = Annotated[str | None, _option("--model", metavar="NAME", text="Catalogue name, model folder, GGUF file.")]
-Accelerator = Annotated[str | None, _option("--accelerator", metavar="NAME", text="Such as h200-sxm.")]
-Memory = Annotated[float | None, _option("--gpu-memory-gib", metavar="GIB", text="Usable memory of one, if known.")]
-Count = Annotated[int | None, _option("--count", metavar="N", text="Accelerators a replica.")]
-Replicas = Annotated[int, _option("--replicas", metavar="N", text="Replicas that share the load.")]
-Tensor = Annotated[int | None, _option("--tp", "--tensor-parallel", metavar="N", text="Tensor parallelism.")]
-Pipeline = Annotated[int | None, _option("--pp", "--pipeline-parallel", metavar="N", text="Pipeline parallelism.")]
-Data = Annotated[int | None, _option("--dp", "--data-parallel", metavar="N", text="Data parallelism.")]
-Expert = Annotated[int | None, _option("--ep", "--expert-parallel", metavar="N", text="Expert parallelism.")]
-Engine = Annotated[str | None, _option("--engine", metavar="NAME", text="vllm (assumed), sglang, llamacpp, trtllm ...")]
-Version = Annotated[str | None, _option("--engine-version", metavar="V", text="Such as 0.18.0; the newest without it.")]
-Quantization = Annotated[str | None, _option("--quantization", metavar="WORD", text="Such as fp8, awq, q4_k_m.")]
-KvDtype = Annotated[str | None, _option("--kv-cache-dtype", metavar="WORD", text="Such as fp8, q8_0.")]
-Context = Annotated[
-    str | None, _option("--max-model-len", metavar="TOKENS", text="The context limit; the model's own.")
-]
-Batch = Annotated[int | None, _option("--max-num-seqs", metavar="N", text="Requests that may run at once.")]
+Replicas = Annotated[int, option("--replicas", metavar="N", text="Replicas that share the load.")]
 Fraction = Annotated[
     float | None,
-    _option("--gpu-memory-utilization", "--mem-fraction-static", metavar="SHARE", text="The engine's memory."),
+    option("--gpu-memory-utilization", "--mem-fraction-static", metavar="SHARE", text="The engine's memory."),
 ]
-Launch = Annotated[str | None, _option("--launch", metavar="COMMAND", text="The engine's own command line, read.")]
-Concurrency = Annotated[int | None, _option("--concurrency", metavar="N", text="Requests in flight that must fit.")]
-Prompt = Annotated[str | None, _option("--prompt", metavar="TOKENS", text="Prompt tokens, or p50:p95:max of them.")]
-Output = Annotated[str | None, _option("--output", metavar="TOKENS", text="Output tokens, likewise.")]
-Prefix = Annotated[str | None, _option("--shared-prefix", metavar="TOKENS", text="Of the prompt, the same in all.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-File = Annotated[str | None, _option("--batch", metavar="FILE", text="JSON lines, a deployment each; - is stdin.")]
+Concurrency = Annotated[int | None, option("--concurrency", metavar="N", text="Requests in flight that must fit.")]
+Prompt = Annotated[str | None, option("--prompt", metavar="TOKENS", text="Prompt tokens, or p50:p95:max of them.")]
+Output = Annotated[str | None, option("--output", metavar="TOKENS", text="Output tokens, likewise.")]
+Prefix = Annotated[str | None, option("--shared-prefix", metavar="TOKENS", text="Of the prompt, the same in all.")]
+File = Annotated[str | None, option("--batch", metavar="FILE", text="JSON lines, a deployment each; - is stdin.")]
 
 
 def command(
@@ -72,8 +67,8 @@ def command(
     engine_version: Version = None,
     quantization: Quantization = None,
     kv_cache_dtype: KvDtype = None,
-    max_model_len: Context = None,
-    max_num_seqs: Batch = None,
+    max_model_len: Limit = None,
+    max_num_seqs: Most = None,
     gpu_memory_utilization: Fraction = None,
     launch: Launch = None,
     concurrency: Concurrency = None,

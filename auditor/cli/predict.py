@@ -7,6 +7,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from auditor.cli.deployment import (
+    Accelerator,
+    AsJson,
+    Count,
+    Data,
+    Engine,
+    Expert,
+    KvDtype,
+    Launch,
+    Limit,
+    Memory,
+    Model,
+    Most,
+    Pipeline,
+    ProfileName,
+    Quantization,
+    Tensor,
+    Version,
+    option,
+)
 from auditor.cli.output import write
 from auditor.errors import UsageError
 
@@ -19,49 +39,26 @@ _LENGTHS = {"--prompt": "prompt_tokens", "--output": "output_tokens", "--context
 _MOST = 10**9
 
 
-def _option(*names: str, metavar: str, text: str) -> Any:
-    return typer.Option(*names, metavar=metavar, help=text, show_default=False)
-
-
-ProfileName = Annotated[
-    str | None, typer.Argument(metavar="PROFILE", help="A profile, instead of the flags below.", show_default=False)
-]
-Model = Annotated[str | None, _option("--model", metavar="NAME", text="Catalogue name, model folder, GGUF file.")]
-Accelerator = Annotated[str | None, _option("--accelerator", metavar="NAME", text="Such as h100-sxm.")]
-Count = Annotated[int | None, _option("--count", metavar="N", text="Accelerators a replica.")]
-Tensor = Annotated[int | None, _option("--tp", "--tensor-parallel", metavar="N", text="Tensor parallelism.")]
-Pipeline = Annotated[int | None, _option("--pp", "--pipeline-parallel", metavar="N", text="Pipeline parallelism.")]
-Data = Annotated[int | None, _option("--dp", "--data-parallel", metavar="N", text="Data parallelism.")]
-Expert = Annotated[int | None, _option("--ep", "--expert-parallel", metavar="N", text="Expert parallelism.")]
-Engine = Annotated[str | None, _option("--engine", metavar="NAME", text="vllm (assumed), sglang, llamacpp, trtllm ...")]
-Version = Annotated[str | None, _option("--engine-version", metavar="V", text="Such as 0.18.0; the newest without it.")]
-Quantization = Annotated[str | None, _option("--quantization", metavar="WORD", text="Such as fp8, awq, q4_k_m.")]
-KvDtype = Annotated[str | None, _option("--kv-cache-dtype", metavar="WORD", text="Such as fp8, q8_0.")]
-Drafts = Annotated[int | None, _option("--num-speculative-tokens", metavar="N", text="Tokens drafted a step.")]
+Drafts = Annotated[int | None, option("--num-speculative-tokens", metavar="N", text="Tokens drafted a step.")]
 Eager = Annotated[bool | None, typer.Option("--enforce-eager", help="Without kernel graphs.", show_default=False)]
-Limit = Annotated[str | None, _option("--max-model-len", metavar="TOKENS", text="The context limit; the model's own.")]
-Most = Annotated[int | None, _option("--max-num-seqs", metavar="N", text="Requests that may run at once.")]
-Memory = Annotated[float | None, _option("--gpu-memory-gib", metavar="GIB", text="Usable memory of one, if known.")]
-Launch = Annotated[str | None, _option("--launch", metavar="COMMAND", text="The engine's own command line, read.")]
-Prompt = Annotated[str | None, _option("--prompt", metavar="TOKENS", text="Prompt tokens of a request.")]
-Output = Annotated[str | None, _option("--output", metavar="TOKENS", text="Output tokens of a request.")]
+Prompt = Annotated[str | None, option("--prompt", metavar="TOKENS", text="Prompt tokens of a request.")]
+Output = Annotated[str | None, option("--output", metavar="TOKENS", text="Output tokens of a request.")]
 Context = Annotated[
     str | None,
-    _option("--context", metavar="TOKENS", text="Held while decoding; the prompt and half of the output without it."),
+    option("--context", metavar="TOKENS", text="Held while decoding; the prompt and half of the output without it."),
 ]
 Rate = Annotated[
-    str | None, _option("--rate", metavar="RATE", text="Requests to serve, such as 5/s: how many replicas.")
+    str | None, option("--rate", metavar="RATE", text="Requests to serve, such as 5/s: how many replicas.")
 ]
 Price = Annotated[
     list[str] | None,
-    _option("--price", metavar="[NAME=]MONEY", text="Of one accelerator an hour; others by name to rank; repeatable."),
+    option("--price", metavar="[NAME=]MONEY", text="Of one accelerator an hour; others by name to rank; repeatable."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Batch = Annotated[
     str | None,
-    _option("--batch", "--concurrency", metavar="N|FILE", text="Sequences at once; or JSON lines, a question each."),
+    option("--batch", "--concurrency", metavar="N|FILE", text="Sequences at once; or JSON lines, a question each."),
 ]
-File = Annotated[str | None, _option("--batch-file", metavar="FILE", text="JSON lines, a question each; - is stdin.")]
+File = Annotated[str | None, option("--batch-file", metavar="FILE", text="JSON lines, a question each; - is stdin.")]
 
 
 def command(
