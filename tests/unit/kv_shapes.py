@@ -2,7 +2,9 @@
 
 from typing import Any
 
+from auditor.theory.kv import vllm
 from auditor.theory.kv.geometry import Geometry, Indexer, Layers, Recurrent
+from auditor.theory.settings import Settings
 
 GIB = 1 << 30
 
@@ -82,3 +84,20 @@ QWEN3_CODER_NEXT = model(attention(12, 2, 256), delta_net(36, 32, element=2.0))
 QWEN35_27B = model(attention(16, 4, 256), delta_net(48, 48, element=4.0))
 QWEN35_35B = model(attention(10, 2, 256), delta_net(30, 32, element=4.0))
 QWEN35_397B = model(attention(15, 2, 256), delta_net(45, 64, element=4.0))
+
+
+def on(version: str | None = "0.18.0", **changes: Any) -> Settings:
+    """A vLLM of one release, with steps of 2,048 tokens."""
+    facts: dict[str, Any] = {
+        "engine": "vllm",
+        "engine_version": version,
+        "block_size": 16,
+        "max_model_len": 8192,
+        "max_num_batched_tokens": 2048,
+    }
+    return Settings(**{**facts, **changes})
+
+
+def need(geometry: Geometry, length: int, settings: Settings) -> int:
+    """Blocks that one request takes."""
+    return vllm.blocks_needed(geometry, settings, length)

@@ -1,7 +1,6 @@
 """vLLM's rules one by one, worked by hand from its source at the releases where they changed."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from kv_shapes import (
@@ -15,6 +14,8 @@ from kv_shapes import (
     attention,
     latent,
     model,
+    need,
+    on,
 )
 
 from auditor.theory.kv import vllm
@@ -22,22 +23,6 @@ from auditor.theory.kv.geometry import Geometry, Indexer
 from auditor.theory.kv.pool import kv_pool
 from auditor.theory.kv.vllm_groups import layout
 from auditor.theory.settings import Settings
-
-
-def on(version: str | None = "0.18.0", **changes: Any) -> Settings:
-    facts: dict[str, Any] = {
-        "engine": "vllm",
-        "engine_version": version,
-        "block_size": 16,
-        "max_model_len": 8192,
-        "max_num_batched_tokens": 2048,
-    }
-    return Settings(**{**facts, **changes})
-
-
-def need(geometry: Geometry, length: int, settings: Settings) -> int:
-    return vllm.blocks_needed(geometry, settings, length)
-
 
 # -------------------------------------------------------------------------------------------------------------- groups
 

@@ -1,30 +1,11 @@
 """vLLM's blocks for models with recurrent state, worked by hand from its source at the releases where rules changed."""
 
-from typing import Any
-
 import pytest
-from kv_shapes import NEMOTRON_3_NANO, QWEN3_CODER_NEXT, QWEN35_27B, attention, latent, mamba2, model
+from kv_shapes import NEMOTRON_3_NANO, QWEN3_CODER_NEXT, QWEN35_27B, attention, latent, mamba2, model, need, on
 
-from auditor.theory.kv import vllm
-from auditor.theory.kv.geometry import Geometry, Recurrent
+from auditor.theory.kv.geometry import Recurrent
 from auditor.theory.kv.pool import capacity, kv_pool
 from auditor.theory.kv.vllm_groups import layout
-from auditor.theory.settings import Settings
-
-
-def on(version: str | None = "0.18.0", **changes: Any) -> Settings:
-    facts: dict[str, Any] = {
-        "engine": "vllm",
-        "engine_version": version,
-        "block_size": 16,
-        "max_model_len": 8192,
-        "max_num_batched_tokens": 2048,
-    }
-    return Settings(**{**facts, **changes})
-
-
-def need(geometry: Geometry, length: int, settings: Settings) -> int:
-    return vllm.blocks_needed(geometry, settings, length)
 
 
 @pytest.mark.parametrize(
