@@ -183,7 +183,10 @@ def test_emulate_prints_the_url_serves_and_ends_cleanly_on_ctrl_c():
         url = child.stdout.readline().strip()
         models = get(f"{url}/models").json()
         child.send_signal(signal.SIGINT)
-        assert child.wait(10) == 0
+        try:
+            assert child.wait(10) == 0
+        finally:
+            child.kill()  # where SIGINT is ignored, nothing else would end it
         assert child.stdout.read() == ""
         assert child.stderr.read() == ""
     assert models["data"][0]["id"] == "meta-llama/Llama-3.1-8B-Instruct"
