@@ -22,7 +22,7 @@ from auditor.instruments.engine import engine as served_by
 from auditor.instruments.keys import checked
 from auditor.instruments.layers import from_layers
 from auditor.instruments.naming import as_named, unsure
-from auditor.instruments.refusals import cap, refuse, too_long
+from auditor.instruments.refusals import beyond_positions, cap, refuse, too_long
 from auditor.loading import Here, read_model
 from auditor.profile import Deployment, Profile
 from auditor.theory.device import Device
@@ -103,7 +103,13 @@ def inputs(
         settings=settings,
         device=found,
         sources=told,
-        notes=(*notes, *geometry.notes, *unsure(geometry, settings, sources), *([doubt] if doubt and found else ())),
+        notes=(
+            *notes,
+            *geometry.notes,
+            *unsure(geometry, settings, sources),
+            *beyond_positions(geometry, settings),
+            *([doubt] if doubt and found else ()),
+        ),
         no_device="" if found is not None else doubt,
         misnamed=found is None and "accelerator" in values,
         refusal=too_long(geometry, settings, values.get("launch", "")),

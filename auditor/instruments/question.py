@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from auditor.engines.settings import resolve
 from auditor.errors import UsageError
 from auditor.instruments.inputs import Inputs
-from auditor.instruments.refusals import cap, too_long, unstartable
+from auditor.instruments.refusals import beyond_positions, cap, too_long, unstartable
 from auditor.loading import Here, Loaded, resolve_device, resolve_draft, resolve_model
 from auditor.plan import concurrency
 from auditor.profile import Lengths, SharedPrefix, TrafficClass
@@ -100,7 +100,7 @@ def from_profile(loaded: Loaded, here: Here | None = None) -> tuple[Inputs, Ques
         settings=settings,
         device=device,
         sources=told,
-        notes=notes,
+        notes=(*notes, *beyond_positions(geometry, settings)),
         no_device=f"{loaded.path}: {no_device}" if device is None else "",
         misnamed=device is None and profile.deployment.accelerator is not None,
         refusal=too_long(geometry, settings, profile.deployment.launch or ""),

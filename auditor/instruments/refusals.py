@@ -9,7 +9,7 @@ from auditor.theory.kv.cells import attention_parallel
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.settings import Settings
 
-__all__ = ["cap", "refuse", "too_long", "unstartable"]
+__all__ = ["beyond_positions", "cap", "refuse", "too_long", "unstartable"]
 
 _CACHE_WORDS = "auto, fp16, bf16, fp8 (fp8_e4m3, fp8_e5m2), int8, int4, nvfp4 and llama.cpp's q8_0 to q4_0"
 _STEP = 16  # tokens of a block that vLLM's kernels read at once
@@ -49,11 +49,23 @@ def too_long(geometry: Geometry, settings: Settings, launch: str = "") -> str:
 
     _get_and_verify_max_len in vllm/config/model.py; _derive_context_length in sglang/srt/configs/model_config.py.
     """
-    known = max(geometry.max_position or 0, geometry.extra.get("positions", 0))
-    limit, flag, allowed = settings.max_model_len or 0, *_ALLOWED.get(settings.engine, ("", ""))
+    known, limit = _positions(geometry), settings.max_model_len or 0
+    flag, allowed = _ALLOWED.get(settings.engine, ("", ""))
     if not flag or not known or limit <= known or any(word in launch for word in (allowed, *_RESCALED)):
         return ""
     return f"{flag} {limit} is more than the model's {known} positions ({allowed}=1 would allow it)"
+
+
+def beyond_positions(geometry: Geometry, settings: Settings) -> tuple[str, ...]:
+    """A note on a context beyond the model's positions, for engines whose rule on it is not known here."""
+    known, limit = _positions(geometry), settings.max_model_len or 0
+    if settings.engine in (*_ALLOWED, "llamacpp") or not known or limit <= known:
+        return ()
+    return (f"a context of {limit} tokens is beyond the model's {known} positions: the engine may refuse it",)
+
+
+def _positions(geometry: Geometry) -> int:
+    return max(geometry.max_position or 0, geometry.extra.get("positions", 0))
 
 
 def cap(geometry: Geometry, settings: Settings, launch: str = "") -> int | None:

@@ -90,6 +90,14 @@ def test_a_context_beyond_the_models_positions(facts, said):
     assert bool(inputs(row(**facts)).refusal) == bool(said)
 
 
+@pytest.mark.parametrize(("engine", "noted"), [("trtllm", True), ("lmdeploy", True), ("vllm", False)])
+def test_where_the_rule_of_an_engine_is_not_known_a_note_says_so(engine, noted):
+    row = {"model": "llama-3.1-8b", "accelerator": "h100-sxm", "engine": engine}
+    said = "a context of 200000 tokens is beyond the model's 131072 positions: the engine may refuse it"
+    assert (said in inputs(row | {"max_model_len": 200_000}).notes) == noted
+    assert said.replace("200000", "131072") not in inputs(row | {"max_model_len": 131_072}).notes
+
+
 def test_a_scaled_rotation_reaches_further():
     """Qwen2.5's YaRN recipe: 32,768 positions x 4."""
     config = {**LLAMA_8B, "max_position_embeddings": 32768, **LONG}
