@@ -67,6 +67,8 @@ def _geometry(facts: Facts, tensors: tuple[Tensor, ...]) -> Geometry:
     if not embedding:
         raise UsageError(f"{facts.path}: has no token_embd.weight, so it is no language model of its own")
     layers, count = attention(facts), blocks(facts)
+    if not layers:
+        raise UsageError(f"{facts.path}: has no attention layer, so nothing of it grows with a request's tokens")
     held = parts(tensors, count)
     experts = _experts(facts, tensors)
     routed = experts.count * experts.layers * experts.parameters if experts else 0

@@ -124,6 +124,8 @@ def _geometry(config: Mapping[str, Any], name: str, weight_bytes: int | None, so
     found = facts(config, inner, name)
     kinds = mixers(family, found, name)
     attention, states = layers(family, found, kinds, name), recurrent(family, found, kinds, name)
+    if not attention:
+        raise UsageError(f"{name}: config.json has no attention layer, so nothing of it grows with a request's tokens")
     probe = indexer(family, found, kinds, name)
     counts = count(family, found, attention, states, probe)
     plain, no_tower = _plain_facts(config), tuple[Tensor, ...]()

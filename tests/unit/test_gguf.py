@@ -190,6 +190,9 @@ def test_attention_beside_mamba_mamba1_and_short_convolutions(tmp_path):
     facts = llama("lfm2", **mixed, **{"shortconv.l_cache": 3})
     (lfm2,) = gguf.read(write(tmp_path / "l.gguf", facts, tensors())).recurrent
     assert (lfm2.kind, lfm2.count, lfm2.heads, lfm2.state_size, lfm2.conv_kernel) == ("short_conv", 1, 256, 0, 3)
+    none = facts | {"lfm2.attention.head_count_kv": [0, 0]}
+    with pytest.raises(UsageError, match="has no attention layer"):
+        gguf.read(write(tmp_path / "n.gguf", none, tensors()))
 
 
 def test_kimi_keeps_matrices_of_head_size(tmp_path):

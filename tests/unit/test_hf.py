@@ -338,3 +338,14 @@ def test_unreadable_configs(tmp_path, content, message):
 def test_no_such_model(tmp_path):
     with pytest.raises(UsageError, match="no such file"):
         hf.read(tmp_path / "missing")
+
+
+def test_a_model_without_attention_is_refused():
+    facts = {
+        **{"architectures": ["Lfm2ForCausalLM"], "model_type": "lfm2", "hidden_size": 2048, "num_hidden_layers": 2},
+        **{"num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 65536, "intermediate_size": 8192},
+        **{"conv_L_cache": 3, "layer_types": ["conv", "full_attention"]},
+    }
+    assert hf.geometry(facts, "m").layers[0].count == 1
+    with pytest.raises(UsageError, match="has no attention layer"):
+        hf.geometry(facts | {"layer_types": ["conv", "conv"]}, "m")
