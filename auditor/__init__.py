@@ -23,17 +23,8 @@ if TYPE_CHECKING:
         Rule,
         Waived,
     )
-    from auditor.measurement import (
-        ClientHealth,
-        Histogram,
-        Load,
-        Measurement,
-        MetricsPage,
-        Plan,
-        Sample,
-        Served,
-        Snapshot,
-    )
+    from auditor.loads import Load, Plan
+    from auditor.measurement import ClientHealth, Histogram, Measurement, MetricsPage, Sample, Served, Snapshot
     from auditor.profile import Profile
 
     __version__: str

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from auditor.measurement import Measurement, Plan, Purpose, Sample, Served, accepted_length
+from auditor.loads import Plan, Purpose
+from auditor.measurement import Measurement, Sample, Served, accepted_length
 from auditor.profile import Conflict, Profile
 from auditor.theory import levers
 from auditor.theory.carrying import PoolRange, computed_pool, known_pool

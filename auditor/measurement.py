@@ -1,4 +1,4 @@
-"""What was planned, sent and seen: loads, requests, server snapshots, served facts. Frozen plain data.
+"""What was seen: requests, server snapshots, served facts. Frozen plain data.
 
 All times are seconds, all rates per second, all shares 0..1. None means "not observed", never 0.
 """
@@ -7,77 +7,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from auditor.loads import Load
 from auditor.theory.streams import Steps, common_steps, time_at
 
 __all__ = [
     "ClientHealth",
+    "Floor",
     "Histogram",
-    "Load",
     "Measurement",
     "MetricsPage",
-    "Plan",
-    "PlanNote",
-    "Purpose",
     "Sample",
     "Served",
-    "Shape",
     "Snapshot",
     "accepted_length",
 ]
-
-Purpose = Literal["cold", "slo", "prefill", "decode"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """One request to send: class, prompt and output tokens. `prefix` numbers the shared prefix it starts with."""
-
-    cls: str
-    prompt_tokens: int
-    output_tokens: int
-    prefix: int | None = None
-    prefix_tokens: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
-    """One synthetic workload at one operating point: `shapes` measured requests, closed loop at `concurrency`.
-
-    `warmup` shapes are sent first and never judged. `prompt_tokens` and `context` describe ladder steps (one prompt
-    length, or batch `concurrency` at one context); None for the traffic mix.
-    """
-
-    id: str
-    purpose: Purpose
-    concurrency: int
-    shapes: tuple[Shape, ...]
-    warmup: tuple[Shape, ...] = ()
-    prompt_tokens: int | None = None
-    context: int | None = None
-    why: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class PlanNote:
-    """What the plan cannot do within the budget, known before anything is sent. `rules` are the rules concerned."""
-
-    message: str
-    rules: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """The loads in the order in which they run, and what they cost at most."""
-
-    loads: tuple[Load, ...]
-    requests: int
-    tokens: int
-    seconds: float
-    notes: tuple[PlanNote, ...] = ()
-    seed: int = 0
-
-
-# -------------------------------------------------------------------------------------------------------- measurements
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +32,7 @@ class Sample:
     None for a good request, else one word: connect, tls, timeout, stalled, cut_off, in_stream, http_4xx, http_429,
     http_5xx, protocol, not_streamed, cancelled. `rate_limited` marks a 429 that a gateway sent (rate-limit headers),
     not an engine's own refusal. `estimated` says that output_tokens was counted from events because the server sent no
-    usage.
+    usage. `late` is how long after its intended time an open loop sent it: users wait from the intended time on.
     """
 
     load: str
@@ -117,6 +60,7 @@ class Sample:
     finish_reason: str | None = None
     server_id: str | None = None
     worker: int = 0
+    late: float | None = None
 
     @property
     def good(self) -> bool:
@@ -185,15 +129,30 @@ class Snapshot:
     histograms: Mapping[str, Histogram] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """What the client adds by itself: seconds of TTFT at p50 and p99, and CPU seconds an event takes."""
+
+    ttft_p50: float
+    ttft_p99: float
+    cpu_per_event: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientHealth:
-    """How the client itself did: event-loop lag (s), the highest number in flight, its CPU share, bytes received."""
+    """How the client itself did: event-loop lag (s), the highest number in flight, its CPU share of a core.
+
+    `clock` names what timed the reads: "kernel" receive times, the event "loop"'s, or "virtual". `workers` processes
+    shared the load. `floor` is what it measures on a server that answers at once, on this machine, just before.
+    """
 
     loop_lag_p99: float | None = None
     loop_lag_max: float | None = None
     peak_inflight: int = 0
     cpu_share: float | None = None
     clock: str = "loop"
+    workers: int = 1
+    floor: Floor | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,8 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from auditor.measurement import Load, Plan, PlanNote, Sample, Served, Shape
+from auditor.loads import Load, Plan, PlanNote, Shape
+from auditor.measurement import Sample, Served
 from auditor.profile import Budget, Lengths, Profile, Slo, TrafficClass
 from auditor.theory.shape import Curve, at, curve
 from auditor.theory.statistics import needed

@@ -20,7 +20,8 @@ from auditor.instruments.inputs import Inputs
 from auditor.instruments.load import Load as Asked
 from auditor.instruments.ranking import ranking
 from auditor.loading import Here, Loaded, load_monitoring, load_profile, resolve_device, resolve_draft, resolve_model
-from auditor.measurement import Load, Measurement, Plan, Sample, Served
+from auditor.loads import Load, Plan
+from auditor.measurement import Measurement, Sample, Served
 from auditor.monitoring.coverage import coverage
 from auditor.plan import Pace, concurrency, make_plan, without_loads
 from auditor.probe import machine

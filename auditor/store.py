@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 from auditor.errors import UsageError
 from auditor.evidence import Evidence, Report
 from auditor.loading import Loaded
-from auditor.measurement import Load, Measurement, Sample
+from auditor.loads import Load
+from auditor.measurement import Measurement, Sample
 from auditor.redact import Redactor, find_secrets
 
 if TYPE_CHECKING:

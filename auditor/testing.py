@@ -17,18 +17,8 @@ from typing import Any
 
 from auditor.catalog import accelerators, models
 from auditor.evidence import Check, Coverage, CoverageItem, Evidence, Finding, Location
-from auditor.measurement import (
-    ClientHealth,
-    Load,
-    Measurement,
-    MetricsPage,
-    Plan,
-    Purpose,
-    Sample,
-    Served,
-    Shape,
-    Snapshot,
-)
+from auditor.loads import Load, Plan, Purpose, Shape
+from auditor.measurement import ClientHealth, Measurement, MetricsPage, Sample, Served, Snapshot
 from auditor.profile import Deployment, Endpoint, Lengths, Profile, Slo, Traffic, TrafficClass
 from auditor.theory.settings import Settings
 

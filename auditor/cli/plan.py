@@ -7,7 +7,7 @@ from auditor.cli.output import write
 
 if TYPE_CHECKING:
     from auditor.loading import Loaded
-    from auditor.measurement import Load, Plan
+    from auditor.loads import Load, Plan
     from auditor.profile import Profile
 
 __all__ = ["command", "describe"]

@@ -38,7 +38,8 @@ def report_schema() -> dict[str, Any]:
     """The schema of what `-o json` writes: every field there, infinite numbers as text, loads summed up."""
     from auditor.evidence import Location, Report
     from auditor.loading.schema import DRAFT, Schemas
-    from auditor.measurement import Load, Measurement, MetricsPage
+    from auditor.loads import Load
+    from auditor.measurement import Measurement, MetricsPage
     from auditor.theory.device import Device
 
     number = {"anyOf": [{"type": "number"}, {"enum": ["inf", "-inf", None]}]}

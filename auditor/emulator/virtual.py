@@ -17,7 +17,8 @@ from auditor.emulator.memory import pool_size
 from auditor.emulator.scheduler import Job, Scheduler, Step
 from auditor.emulator.spec import Spec
 from auditor.emulator.timing import law as law_of
-from auditor.measurement import ClientHealth, Load, Measurement, Sample, Shape, Snapshot
+from auditor.loads import Load, Shape
+from auditor.measurement import ClientHealth, Measurement, Sample, Snapshot
 
 __all__ = ["StepLaw", "VirtualSource"]
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from auditor.errors import ToolError, UsageError
-from auditor.measurement import Load, Measurement, Sample, Shape, Snapshot
+from auditor.loads import Load, Shape
+from auditor.measurement import Measurement, Sample, Snapshot
 from auditor.probe.health import Health
 from auditor.probe.prompts import Prompts
 from auditor.probe.sample import check_invariants, decode, sample_of

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from random import Random
 
 from auditor.errors import PreflightFailed
-from auditor.measurement import Shape
+from auditor.loads import Shape
 
 __all__ = ["CYCLE", "Prompts", "calibrate", "filler"]
 

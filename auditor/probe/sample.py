@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from auditor.errors import ToolError
-from auditor.measurement import Load, Sample, Shape
+from auditor.loads import Load, Shape
+from auditor.measurement import Sample
 from auditor.probe.sse import settle, timed_events
 from auditor.probe.tally import Reply, Tally, clip, error_text, page_title
 from auditor.probe.transport import Exchange

@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from auditor.measurement import Load, Measurement, Plan, Sample, Served
+from auditor.loads import Load, Plan
+from auditor.measurement import Measurement, Sample, Served
 from auditor.plan import stop_rule
 from auditor.probe.load import LoadSource, LocalSource
 from auditor.probe.prompts import Prompts

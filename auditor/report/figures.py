@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from auditor.measurement import Load, Measurement, Sample, Snapshot
+from auditor.loads import Load
+from auditor.measurement import Measurement, Sample, Snapshot
 from auditor.report.words import quantity
 from auditor.theory import judging
 

@@ -10,7 +10,8 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from auditor.evidence import Location, Report
-from auditor.measurement import Load, Measurement, MetricsPage
+from auditor.loads import Load
+from auditor.measurement import Measurement, MetricsPage
 from auditor.report.beside import beside
 from auditor.report.figures import figures, prompt_and_output, tokens_of
 from auditor.report.products import data as products_data

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from auditor.evidence import Evidence, Finding, Report
-from auditor.measurement import Load
+from auditor.loads import Load
 from auditor.report import products, words
 from auditor.report.beside import Beside, beside
 from auditor.report.figures import Figures, figures, latency, prompt_and_output, rate, tokens_of

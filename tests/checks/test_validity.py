@@ -6,7 +6,8 @@ import pytest
 
 from auditor import validity, verdict
 from auditor.evidence import Evidence, Finding
-from auditor.measurement import ClientHealth, Plan, PlanNote, Sample, Shape
+from auditor.loads import Plan, PlanNote, Shape
+from auditor.measurement import ClientHealth, Sample
 from auditor.profile import Slo
 from auditor.testing import (
     H100,

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from auditor.evidence import Evidence, Finding
-from auditor.measurement import Load, Measurement, Plan, Sample
+from auditor.loads import Load, Plan
+from auditor.measurement import Measurement, Sample
 from auditor.profile import Lengths, Slo, Traffic, TrafficClass
 from auditor.testing import (
     H100,

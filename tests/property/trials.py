@@ -21,7 +21,8 @@ from auditor.emulator.timing import CAPTURE_SIZES, Law
 from auditor.emulator.timing import law as emulated
 from auditor.emulator.virtual import StepLaw, VirtualSource
 from auditor.errors import UsageError
-from auditor.measurement import Load, Measurement, Served
+from auditor.loads import Load
+from auditor.measurement import Measurement, Served
 from auditor.plan import Pace, make_plan
 from auditor.profile import Budget, Endpoint, Lengths, Probe, Profile, Traffic, TrafficClass
 from auditor.theory.classify import Classification, classify

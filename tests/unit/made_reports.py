@@ -3,18 +3,8 @@
 from dataclasses import replace
 
 from auditor.evidence import Evidence, Finding, Location, Number, QuestionResult, Report, Waived
-from auditor.measurement import (
-    ClientHealth,
-    Histogram,
-    Load,
-    Measurement,
-    Plan,
-    PlanNote,
-    Sample,
-    Served,
-    Shape,
-    Snapshot,
-)
+from auditor.loads import Load, Plan, PlanNote, Shape
+from auditor.measurement import ClientHealth, Histogram, Measurement, Sample, Served, Snapshot
 from auditor.profile import Deployment, Endpoint, Lengths, Profile, Traffic, TrafficClass
 
 SHAPE = Shape(cls="rag", prompt_tokens=3000, output_tokens=150)

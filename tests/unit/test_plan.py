@@ -4,7 +4,8 @@ from collections import Counter
 
 import pytest
 
-from auditor.measurement import Load, Sample, Served, Shape
+from auditor.loads import Load, Shape
+from auditor.measurement import Sample, Served
 from auditor.plan import Pace, _seconds, concurrency, demands, make_plan, stop_rule, without_loads
 from auditor.profile import (
     Budget,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from auditor.errors import PreflightFailed
-from auditor.measurement import Shape
+from auditor.loads import Shape
 from auditor.probe.prompts import CYCLE, Prompts, calibrate, filler
 
 

@@ -7,7 +7,7 @@ import pytest
 from made_reports import ABSENT, CACHED, EAGER, GOOD, KV, READY, REPORT, TTFT, UNSEEN, VOIDED, WAIVED
 
 from auditor.evidence import Number
-from auditor.measurement import Plan, PlanNote
+from auditor.loads import Plan, PlanNote
 from auditor.report import words
 from auditor.report.terminal import render
 from auditor.testing import make_evidence

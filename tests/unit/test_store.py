@@ -11,19 +11,8 @@ from auditor import store
 from auditor.errors import UsageError
 from auditor.evidence import Conflict, Coverage, CoverageItem, Evidence, Finding, Number, Report
 from auditor.loading import Loaded, load_profile
-from auditor.measurement import (
-    ClientHealth,
-    Histogram,
-    Load,
-    Measurement,
-    MetricsPage,
-    Plan,
-    PlanNote,
-    Sample,
-    Served,
-    Shape,
-    Snapshot,
-)
+from auditor.loads import Load, Plan, PlanNote, Shape
+from auditor.measurement import ClientHealth, Histogram, Measurement, MetricsPage, Sample, Served, Snapshot
 from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Experts, Geometry, Layers
 from auditor.theory.settings import Settings

@@ -9,7 +9,8 @@ from auditor.emulator.clock import run_virtual
 from auditor.emulator.server import Emulator
 from auditor.emulator.spec import Spec
 from auditor.emulator.virtual import VirtualSource
-from auditor.measurement import Load, Measurement, Shape
+from auditor.loads import Load, Shape
+from auditor.measurement import Measurement
 from auditor.probe.load import LocalSource
 from auditor.probe.prompts import Prompts
 from auditor.probe.target import Target

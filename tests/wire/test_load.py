@@ -10,7 +10,8 @@ import pytest
 
 from auditor.emulator.clock import run_virtual
 from auditor.errors import ToolError, UsageError
-from auditor.measurement import Load, Measurement, Sample, Shape, Snapshot
+from auditor.loads import Load, Shape
+from auditor.measurement import Measurement, Sample, Snapshot
 from auditor.probe.load import LocalSource, allow_files
 from auditor.probe.prompts import Prompts
 from auditor.probe.sample import check_invariants

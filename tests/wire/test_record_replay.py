@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from auditor.emulator.clock import run_virtual
-from auditor.measurement import Load, Measurement, Sample, Shape
+from auditor.loads import Load, Shape
+from auditor.measurement import Measurement, Sample
 from auditor.probe.load import LocalSource, ask
 from auditor.probe.prompts import Prompts
 from auditor.probe.transport import Target

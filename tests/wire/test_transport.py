@@ -14,7 +14,8 @@ import pytest
 
 from auditor.emulator.clock import run_virtual
 from auditor.errors import UsageError
-from auditor.measurement import Load, Sample, Shape
+from auditor.loads import Load, Shape
+from auditor.measurement import Sample
 from auditor.probe.framing import Limits
 from auditor.probe.load import LocalSource, ask
 from auditor.probe.prompts import Prompts
