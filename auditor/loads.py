@@ -54,11 +54,16 @@ class PlanNote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The loads in the order in which they run, and what they cost at most."""
+    """The loads in the order in which they run, and what they cost at most.
+
+    `reserve` are further loads at the target, part of that cost, that run only where the SLO loads before decide
+    nothing.
+    """
 
     loads: tuple[Load, ...]
     requests: int
     tokens: int
     seconds: float
     notes: tuple[PlanNote, ...] = ()
+    reserve: tuple[Load, ...] = ()
     seed: int = 0
