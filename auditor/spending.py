@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from auditor.evidence import Evidence, Provenance
 from auditor.theory import dominance, fit
+from auditor.theory.cost import stay
+from auditor.theory.roofline import predict_decode, predict_prefill
 from auditor.units import percent
 
 __all__ = ["Rate", "prefill_share", "request_rate"]
@@ -53,5 +55,5 @@ def request_rate(evidence: Evidence) -> Rate | None:
     batch, (prompt, output) = evidence.batch, evidence.profile.traffic.mean_lengths
     if evidence.theory is None or batch is None or prompt <= 0:
         return None
-    wait = dominance.predicted_wait(*evidence.theory, batch, prompt, output)
-    return Rate(batch / wait.seconds, "computed")
+    step = predict_decode(*evidence.theory, batch, prompt + output / 2, prompt / max(1.0, output))
+    return Rate(batch / stay(predict_prefill(*evidence.theory, prompt), step, output), "computed")

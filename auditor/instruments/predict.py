@@ -9,7 +9,7 @@ from auditor.instruments.load import Load, Theory, provisional, theory
 from auditor.instruments.question import beyond
 from auditor.instruments.ranking import held_at_once, ranking
 from auditor.profile import TrafficClass
-from auditor.theory.cost import Cost, cost, replicas
+from auditor.theory.cost import Cost, cost, replicas, stay
 from auditor.theory.dominance import predicted_device_share
 from auditor.theory.phases import Phase, critical_tokens, decode_phase, prefill_phase, ridge
 from auditor.theory.ranking import Ranked
@@ -130,10 +130,9 @@ def _ridge(ready: Theory, phase: Phase) -> float:
 
 
 def _request(load: Load, prefill: Speed | None, decode: Speed | None) -> float | None:
-    """Seconds from a request to its last token."""
     if prefill is None or decode is None or not load.output:
         return None
-    return prefill.expected.seconds + max(0.0, load.output - 1) * decode.expected.seconds
+    return stay(prefill.expected, decode.expected, load.output)
 
 
 def _tails(found: Inputs, classes: Iterable[TrafficClass]) -> tuple[str, ...]:

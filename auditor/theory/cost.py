@@ -1,9 +1,11 @@
-"""What serving costs: money for tokens, replicas for a rate of requests."""
+"""What serving costs: time for a request, money for tokens, replicas for a rate of requests."""
 
 import math
 from dataclasses import dataclass
 
-__all__ = ["Cost", "cost", "replicas"]
+from auditor.theory.roofline import Prediction
+
+__all__ = ["Cost", "cost", "replicas", "stay"]
 
 _HOUR, _MILLION = 3600.0, 1e6
 
@@ -15,6 +17,16 @@ class Cost:
     per_request: float
     per_million_input: float
     per_million_output: float
+
+
+def stay(first: Prediction, step: Prediction, output: float) -> float:
+    """Seconds from a request to the last of its `output` tokens, by the time of its prompt alone and of a step under
+    load.
+
+    It waits for the prompts that others bring before its first token as in any step: each of the sequences in flight
+    brings one in the time that a request stays.
+    """
+    return first.seconds + step.prompts_s + max(0.0, output - 1) * step.seconds
 
 
 def cost(price: float, rate: float, prefill: float, prompt: float, output: float) -> Cost:

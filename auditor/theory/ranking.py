@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from auditor.theory.cost import stay
 from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.roofline import predict_decode, predict_prefill
@@ -45,16 +46,16 @@ def ranked(  # noqa: PLR0917 (geometry, settings, device come first everywhere)
     `price` of one device an hour.
     """
     prompt, output, held = lengths
-    ttft = predict_prefill(geometry, settings, device, prompt).seconds
-    tpot = predict_decode(geometry, settings, device, batch, held, prompt / output).seconds
-    request = ttft + max(0.0, output - 1) * tpot
+    first = predict_prefill(geometry, settings, device, prompt)
+    step = predict_decode(geometry, settings, device, batch, held, prompt / output)
+    request = stay(first, step, output)
     return Ranked(
         key=device.key,
         name=device.name,
         confidence=device.confidence,
         request=request,
-        ttft=ttft,
-        tpot=tpot,
+        ttft=first.seconds,
+        tpot=step.seconds,
         holds=holds,
         cost=None if price is None else price * settings.devices / _HOUR * request / batch,
         mine=mine,

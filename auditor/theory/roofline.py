@@ -197,14 +197,15 @@ def predict_decode(  # noqa: PLR0917 (the six arguments of the law, in the order
     overhead = (
         _kernels(geometry, law, 1 + settings.speculative_tokens) + batch / settings.data_parallel * law.per_sequence
     )
-    read, waited = _prompts_between(geometry, settings, device, law, batch, context, prompt_per_output)
+    between = _prompts_between(geometry, settings, device, law, batch, context, prompt_per_output)
+    read, waited = (seconds / busy for seconds in between)  # the stages are at work on different ones
     found = yield_of(settings)  # each token of a step that yields several brings its own share of prompts
     weights, kv, crossing = (part / found.likely for part in (weights, kv, crossing))
-    compute, overhead = compute / found.likely + read * alone, overhead / found.likely + crossing + waited
+    compute, overhead = compute / found.likely + read, overhead / found.likely + crossing + waited
     band = (_apart(law.low, found.likely / found.high), _apart(law.high, found.likely / found.low))
     least = limit.seconds / (1 + settings.speculative_tokens)
     step = _prediction(least, (weights, kv, compute, overhead), band, law.source)
-    return replace(step, links_s=crossing, prompts_s=read * alone + waited, prompts_compute_s=read * alone)
+    return replace(step, links_s=crossing, prompts_s=read + waited, prompts_compute_s=read)
 
 
 def _weights(

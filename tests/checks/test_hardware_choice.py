@@ -279,3 +279,10 @@ def test_without_a_load_the_rate_is_computed() -> None:
     assert (finding.status, finding.confidence) == ("pass", "low")
     assert finding.numbers[0].provenance == "computed"
     assert only("H212", replace(asked(Slo()), device=None)).status == "skip"
+
+
+def test_the_computed_rate_is_none_that_the_device_cannot_multiply() -> None:
+    """3,000 tokens of Llama-3.1-8B are 42e12 FLOPs: an H100 reads fewer than 24 such prompts a second at 989e12."""
+    rate = only("H212", asked(Slo(), output=1)).numbers[0].value
+    assert rate is not None
+    assert rate < 989e12 / (2 * 6.98e9 * 3000)

@@ -148,12 +148,25 @@ def test_an_answer_in_detail():
     assert found.prefill is not None
     assert found.ridge == pytest.approx(1979 / 3.35)
     assert found.critical == pytest.approx(1979 / 3.35 / 2 * (1 + 4 / 128**2))  # bytes of an fp8 weight with its scale
-    # A request is its prompt and 499 steps; 32 of them run at once.
-    seconds = found.prefill.expected.seconds + 499 * found.decode.expected.seconds
+    # A request is its prompt, 499 steps, and for its first token too the prompts that others bring; 32 run at once.
+    waits = found.prefill.expected.seconds + found.decode.expected.prompts_s
+    seconds = waits + 499 * found.decode.expected.seconds
     assert found.request_seconds == pytest.approx(seconds)
     assert found.requests_per_second == pytest.approx(32 / seconds)
     assert found.holds is not None
     assert found.holds > 32
+
+
+@pytest.mark.parametrize("changes", [{}, {"data_parallel": 2, "count": 4}, {"pipeline_parallel": 2, "count": 4}])
+@pytest.mark.parametrize("output", [1, 2, 16])
+@pytest.mark.parametrize("batch", [1, 2, 64])
+def test_no_replica_serves_more_prompts_than_it_can_multiply(batch, output, changes):
+    """4,000 tokens of Llama-3.1-70B are 2 x 68.5e9 x 4,000 FLOPs and more; two H100 do 2 x 1,979e12 in fp8 at most."""
+    found = told(batch=batch, output_tokens=output, **changes)
+    devices = changes.get("count", 2)
+    assert found.requests_per_second is not None
+    assert found.requests_per_second < devices * 1979e12 / (2 * 68.45e9 * 4000)
+    assert found.ranking[-1].request == pytest.approx(found.request_seconds)
 
 
 def test_money_is_shared_by_device_time():

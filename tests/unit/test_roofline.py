@@ -285,6 +285,16 @@ def test_pipeline_stages_are_passed_one_after_the_other():
     assert two.kv_s == pytest.approx(one.kv_s)
 
 
+def test_stages_work_on_different_prompts_at_a_time():
+    """Two stages do twice the prompts of one in the same time; each prompt passes both, half its work in each."""
+    one = roofline.predict_decode(llama(), settings(), H100, 64, 3075, 20.0)
+    two = roofline.predict_decode(llama(), settings(pipeline_parallel=2, devices=2), H100, 64, 3075, 20.0)
+    assert two.prompts_s == pytest.approx(one.prompts_s / 2)
+    few = settings(pipeline_parallel=4, devices=4)
+    pair, alone = (roofline.predict_decode(llama(), facts, H100, 2, 3075, 20.0) for facts in (few, settings()))
+    assert pair.prompts_s <= alone.prompts_s  # the other's prompt is never in the way for longer than it takes
+
+
 def test_bands_widen_where_little_was_measured():
     def width(name: str, accelerator: str, **facts: Any) -> float:
         step = roofline.predict_decode(models.find(name), settings(**facts), accelerators.find(accelerator), 8, 1000)
