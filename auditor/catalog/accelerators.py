@@ -20,6 +20,7 @@ _SILENT = re.compile(
     r"nvidia|geforce|tesla|amd|instinct|radeon|intel|habana|apple|google|aws|huawei|corporation|gpu|graphics"
     r"|accelerator|oam|edition|pcie[345]|hbm\d\w?|gddr\d"
 )
+_ANOTHER = frozenset({"ti", "super", "xt", "xtx", "gre"})  # make another part of a name: a 4070 is no 4070 Ti
 _MEMORY = re.compile(r"(\d+)gb")
 _FIGURES = {"memory_gib": "memory", "bandwidth_gbs": "bandwidth", "tflops": "flops"}
 _DOUBT = "ABC"
@@ -95,9 +96,15 @@ def _by_memory(wanted: tuple[str, ...]) -> list[Device]:
 
 
 def _by_words(wanted: tuple[str, ...]) -> list[Device]:
+    """Match a spelling that says more ("AGX Thor"), but for words that make it another part."""
     if not _split(wanted)[0]:
         return []
-    return [entry.device for entry in _catalogue() if any(set(wanted) <= set(words) for words in entry.spellings)]
+    given = set(wanted)
+    return [
+        entry.device
+        for entry in _catalogue()
+        if any(given <= set(words) and not _ANOTHER & (set(words) - given) for words in entry.spellings)
+    ]
 
 
 def _split(words: tuple[str, ...]) -> tuple[list[str], list[int]]:
@@ -108,13 +115,14 @@ def _split(words: tuple[str, ...]) -> tuple[list[str], list[int]]:
 
 def _words(text: str) -> tuple[str, ...]:
     """Lower-case words without vendor and packaging words; "80 GB", "80g" and "80gib" become "80gb", "32 cores" and
-    "32c" become "32core", sizes of machine types go.
+    "32c" become "32core", "4070ti" two words, sizes of machine types and names of Macs go.
     """
     lowered = re.sub(r"\((?:r|tm)\)", " ", text.casefold())
-    lowered = re.sub(r"\.(?:\d*xlarge|metal)\b", " ", lowered)
+    lowered = re.sub(r"\.(?:\d*xlarge|metal)\b|\bmac ?(?:book ?(?:pro|air)?|studio|mini|pro)\b", " ", lowered)
     lowered = re.sub(r"(\d+)\s*g(?:i?b)?\b", r" \1gb ", lowered)
     lowered = re.sub(r"\b(\d+)[\s-]*c(?:ores?)?\b", r" \1core ", lowered)
     lowered = re.sub(r"\bsxm\d\b", "sxm", lowered)
+    lowered = re.sub(r"\b(\d{4})(ti|super|xtx?)\b", r"\1 \2", lowered)
     words = re.findall(r"[a-z0-9.+]+", lowered)
     return tuple(word for word in words if not _SILENT.fullmatch(word))
 

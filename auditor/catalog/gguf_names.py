@@ -10,7 +10,7 @@ from auditor.theory.kv.geometry import Geometry
 
 __all__ = ["find", "told"]
 
-_FORMAT = r"(?:ud-)?((?:i?q\d|tq\d|mxfp4)(?:_\w+?)*|bf16|f16|f32)"
+_FORMAT = r"(?:ud-|i1-)?((?:i?q\d|tq\d|mxfp4)(?:_\w+?)*|bf16|f16|f32)"
 _FILE = re.compile(rf"(?i)(?:^|.*/)([^/]+?)(?:[-._]{_FORMAT})?(?:-\d{{5}}-of-\d{{5}})?\.gguf")
 _REPOSITORY = re.compile(rf"(?i)(.+?)(?:(-gguf)(?::{_FORMAT})?|:{_FORMAT})")
 _DEFAULT = "q4_k_m"  # of -hf without a tag (common/arg.cpp)

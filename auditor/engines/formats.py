@@ -66,6 +66,7 @@ _LOADERS = (
     (r"bitsandbytes|bnb", "nf4"),
     (r"^gguf$", "q4_k_m"),
 )
+_RECIPE = re.compile(r"^(?:ud|i1)-(?=i?q\d)")  # how publishers weigh a GGUF file's tensors: UD-Q4_K_XL, i1-Q4_K_M
 _ANY_WIDTH = re.compile(
     r"^(modelopt(_mixed)?|compressed[-_]tensors|quark|torchao|modelslim|online|humming|gguf|bitsandbytes)$"
 )
@@ -82,7 +83,7 @@ def weight_bits(quantization: str | None, plain: str) -> float | None:
     None for a word that is not known. Embeddings and norms stay at 16 bits in most formats; `theory.weights` knows
     which, and `theory.widths` how wide formats are.
     """
-    word = (quantization or "none").lower()
+    word = _RECIPE.sub("", (quantization or "none").lower())
     if word in ("none", "auto", "unquantized"):
         return 8 * _DTYPE_BYTES[plain]
     if plain_word := dtype(word):

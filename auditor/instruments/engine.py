@@ -25,7 +25,7 @@ _ENGINES = (  # how people write engines, and what is computed for them
     (r"lmdeploy|turbomind", "lmdeploy"),
 )
 _ASSUMED = ("vllm", ("no engine is named: vLLM is assumed",))
-_GGUF = re.compile(r"(?i)i?q[1-8]_\w+")  # q4_k_m, iq4_xs
+_GGUF = re.compile(r"(?i)(?:ud-|i1-)?i?q[1-8]_\w+")  # q4_k_m, iq4_xs, UD-Q4_K_XL
 _IDLE = re.compile(r"(?:-m|-hf|-a|--model|--model-path|MODEL|--host|--port|--alias|--served-model-name)\b")
 _RELEASE = re.compile(r"(?<![\d.-])v?(\d{1,2}\.\d+x?(?:\.(?:\d+|x))?)(?![\dx])")
 

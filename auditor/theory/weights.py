@@ -18,7 +18,8 @@ __all__ = ["per_device_bytes", "streamed_bytes"]
 
 _PARTS: tuple[Part, ...] = get_args(Part)
 _QUANTIZED: frozenset[Part] = frozenset({"attention", "recurrent", "dense", "shared", "experts"})
-_GGUF = re.compile(r"i?q\d.*|f16|f32|bf16")  # their widths cover embedding, head and all
+# Formats that cover embedding, head and all: those of GGUF files, and MLX's (mlx_lm.convert).
+_WHOLE = re.compile(r"(?:ud-|i1-)?i?q\d.*|f16|f32|bf16|mlx.*|\d[-_ ]?bits?")
 _ENDS: frozenset[Part] = frozenset({"embedding", "lookup", "head", "tower"})
 _Held = dict[str, float]
 
@@ -110,7 +111,7 @@ def _words(geometry: Geometry, settings: Settings) -> dict[str, str | None]:
         return plain
     stored = _as_stored(geometry, settings)
     word = (geometry.quantization if stored else None) or method
-    if _GGUF.fullmatch(word.lower()):
+    if _WHOLE.fullmatch(word.lower()):
         return dict.fromkeys(_PARTS, word)
     if word == "mxfp4" and settings.engine == "llamacpp":
         return {**dict.fromkeys(_PARTS, "q8_0"), "experts": word}  # ggml-org/gpt-oss-20b-GGUF

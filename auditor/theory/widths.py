@@ -11,7 +11,8 @@ _GROUP = 128  # values that share a scale where the word does not tell
 # (compressed-tensors). NVFP4: an fp8 scale for 16 values; MXFP4 and MXFP8: an 8-bit
 # exponent for 32 (OCP Microscaling Formats v1.0, table 1). AWQ and GPTQ: a 16-bit scale and a 4-bit zero for a group;
 # compressed-tensors' symmetric int4: the scale alone. bitsandbytes: 4 bytes for 64 values (NF4), or for each output.
-# HQQ: a 16-bit scale and zero for 64. AQLM: two codebooks of 8 bits for 8 values (arXiv 2401.06118).
+# HQQ and MLX: a 16-bit scale and zero for 64 (mlx.core.quantize). AQLM: two codebooks of 8 bits for 8 values (arXiv
+# 2401.06118).
 _FORMATS: tuple[tuple[str, float, float, int], ...] = (
     (r"nvfp4|modelopt_fp4", 4, 8, 16),
     (r"mxfp4|^fp4|fp_quant|mxfp_w4a8", 4, 8, 32),
@@ -20,10 +21,14 @@ _FORMATS: tuple[tuple[str, float, float, int], ...] = (
     (r"(gptq|awq|auto[-_]?round)[-_](int8|8bit)", 8, 32, _GROUP * _GROUP),
     (r"awq|gptq|auto[-_]?round|marlin|wna16|^inc$|bitblas|squeezellm|^ipex$", 4, 20, 0),
     (r"int4|w4a16|w4a8|w4afp8|qqq|qoq", 4, 16, 0),
-    (r"bnb-4bit|nf4|hqq|mlx_q4", 4, 32, 64),
+    (r"mlx[-_ ]?q?3|^3[-_ ]?bit", 3, 32, 64),
+    (r"bnb-4bit|nf4|hqq|mlx[-_ ]?q?4|^4[-_ ]?bit", 4, 32, 64),
+    (r"mlx[-_ ]?q?5|^5[-_ ]?bit", 5, 32, 64),
+    (r"mlx[-_ ]?q?6|^6[-_ ]?bit", 6, 32, 64),
+    (r"mlx[-_ ]?q?8", 8, 32, 64),
     (r"aqlm", 2, 16, 0),
     (r"exl[23]", 4, 0, 1),
-    (r"int8|w8a8|w8a16|bnb-8bit|fp8|float8|mlx_q8", 8, 32, _GROUP * _GROUP),
+    (r"int8|w8a8|w8a16|bnb-8bit|fp8|float8", 8, 32, _GROUP * _GROUP),
 )
 _INTEGERS = re.compile(r"awq|gptq|auto[-_]?round|int[48]|w[48]a16|marlin|wna16|^inc$")
 _ANY_WIDTH = re.compile(r"gptq|auto[-_]?round|marlin|wna16|^inc$")  # loaders of integers, whatever their width

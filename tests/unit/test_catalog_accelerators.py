@@ -39,6 +39,10 @@ NAMES = [
     ("p5en.48xlarge", "h200-sxm"),
     ("g5.12xlarge", "a10g"),
     ("a3-highgpu", "h100-sxm"),
+    ("MacBook Pro M2 Max 96GB", "apple-m2-max-96gb"),
+    ("AMD RYZEN AI MAX+ 395 w/ Radeon 8060S", "strix-halo"),
+    ("Tesla P40", "p40"),
+    ("Quadro RTX 8000", "quadro-rtx-8000"),
 ]
 
 
@@ -51,6 +55,8 @@ AMBIGUOUS = [
     ("a100", "a100-sxm-40, a100-sxm-80"),
     ("v100", "v100-sxm2-16, v100-sxm2-32"),
     ("RTX 3060", "rtx-3060-8, rtx-3060-12"),
+    ("GeForce RTX 3080", "rtx-3080-10, rtx-3080-12"),
+    ("RTX 5000", "rtx-5000-ada, rtx-pro-5000-bw, quadro-rtx-5000"),
     ("M5 Max", "apple-m5-max-48gb, apple-m5-max-64gb, apple-m5-max-128gb"),
     ("apple-m1-max", "apple-m1-max-32gb, apple-m1-max-64gb"),
     ("Apple M1 Pro", "apple-m1-pro-14-16gb, apple-m1-pro-14-32gb, apple-m1-pro-16gb, apple-m1-pro-32gb"),
@@ -92,6 +98,28 @@ def test_the_unknown_is_refused_with_neighbours():
             accelerators.find(nothing)
 
 
+OTHER_PARTS = [  # written, its own key, and a part whose name goes on
+    ("RTX 4070", "rtx-4070", "rtx-4070-ti"),
+    ("NVIDIA GeForce RTX 5070", "rtx-5070", "rtx-5070-ti"),
+    ("RTX 2080", "rtx-2080", "rtx-2080-ti"),
+    ("4070Ti", "rtx-4070-ti", "rtx-4070-ti-super"),
+    ("RX 7900 XT", "rx-7900-xt", "rx-7900-xtx"),
+    ("RX 9070", "rx-9070", "rx-9070-xt"),
+]
+
+
+@pytest.mark.parametrize(("written", "key", "longer"), OTHER_PARTS)
+def test_a_name_is_no_part_whose_name_goes_on(written, key, longer):
+    assert accelerators.find(written).key == key
+    assert accelerators.find(longer).key == longer
+
+
+@pytest.mark.parametrize("written", ["RTX 4080 Laptop", "RX 7900", "rtx 5060 super"])
+def test_a_part_that_is_not_listed_is_taken_for_no_other(written):
+    with pytest.raises(UsageError, match="unknown accelerator"):
+        accelerators.find(written)
+
+
 SHEETS = [  # key, GB/s, TFLOP/s dense by dtype, GiB
     ("v100-sxm2-32", 900, {"fp16": 125}, 32),
     ("t4", 320, {"fp16": 65}, 16),
@@ -105,6 +133,10 @@ SHEETS = [  # key, GB/s, TFLOP/s dense by dtype, GiB
     ("rtx-3090", 936, {"bf16": 71}, 24),
     ("rtx-4090", 1008, {"bf16": 165, "fp8": 330}, 24),
     ("rtx-5090", 1792, {"bf16": 209.5}, 32),
+    ("rtx-2080-ti", 616, {"fp16": 53.8, "int8": 215.2}, 11),
+    ("rtx-3080-10", 760, {"bf16": 59.54, "int8": 238.2}, 10),
+    ("p40", 347, {"int8": 47}, 24),
+    ("mi100", 1229, {"bf16": 92.3, "fp16": 184.6}, 32),
     ("mi250x", 1638.5, {"bf16": 191.5}, 64),
     ("mi300x", 5300, {"bf16": 1307, "fp8": 2615}, 192),
     ("mi355x", 8000, {"bf16": 2517}, 288),

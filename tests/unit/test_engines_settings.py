@@ -640,6 +640,13 @@ def test_quantization_none_is_none():
         ("q4_0", 4.5),
         ("q4_k_m", 4.89),
         ("iq2_xxs", 2.38),
+        ("UD-Q4_K_XL", 4.89),  # what publishers put before llama.cpp's words
+        ("i1-Q4_K_M", 4.89),
+        ("4bit", 4 + 32 / 64),  # MLX: a 16-bit scale and bias for 64 values
+        ("MLX 4bit", 4.5),
+        ("mlx-6bit", 6.5),
+        ("mlx_q8", 8.5),
+        ("gptq-4bit", 4 + (16 + 4) / 128),
         ("bitsandbytes", 4.5),
         ("bnb-4bit", 4.5),
         ("bnb-8bit", 8 + 32 / 128**2),

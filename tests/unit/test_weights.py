@@ -263,6 +263,13 @@ def test_gguf_widths_cover_embeddings_too():
     assert total_bytes(models.find("llama-3.1-8b"), facts) / GIB == pytest.approx(4.58, rel=0.005)
 
 
+@pytest.mark.parametrize("word", ["4bit", "MLX 4bit", "mlx_q4"])
+def test_mlx_quantises_embeddings_too(word):
+    # mlx-community/Meta-Llama-3.1-8B-Instruct-4bit: 4.52 GB of 8.03 B weights (model.safetensors)
+    facts = settings(engine="generic", quantization=word, weight_bits=4.5)
+    assert total_bytes(models.find("llama-3.1-8b"), facts) / 1e9 == pytest.approx(4.52, rel=0.005)
+
+
 def test_a_file_s_own_size_wins():
     model = replace(shape("llama-8b"), weight_bytes=16_200_000_000)
     assert total_bytes(model, settings()) == pytest.approx(16_200_000_000)
