@@ -7,6 +7,7 @@ from typing import Any
 from auditor.errors import UsageError
 from auditor.instruments.caveats import longer
 from auditor.instruments.load import Load, Theory, asked, provisional, theory
+from auditor.instruments.naming import unsure
 from auditor.loading.problems import did_you_mean, one_line
 from auditor.theory.roofline import Prediction, decode_limit, predict_decode, predict_prefill, prefill_limit
 
@@ -16,7 +17,8 @@ __all__ = ["METRICS", "guess"]
 def guess(row: Mapping[str, Any], base: Path | None = None) -> dict[str, Any]:
     """The metric that a row asks for under its own name, `low` and `high` of its 80 % band, `limit` in the same unit,
     `bound` (of a step itself, without others' prompts), `provisional` where figures behind it are uncertain, and a
-    `note` where requests are longer than the engine takes; without `metric` each that the row's lengths tell.
+    `note` where requests are longer than the engine takes or the quantisation leaves the weights' width open; without
+    `metric` each that the row's lengths tell.
 
     Raises UsageError where the row is wrong.
     """
@@ -26,7 +28,8 @@ def guess(row: Mapping[str, Any], base: Path | None = None) -> dict[str, Any]:
         raise UsageError(f"metric: {one_line(str(metric))} is not known{hint}; known are {', '.join(METRICS)}")
     found, load = asked(row, ("metric",), base)
     ready = theory(found)
-    note = {} if (said := longer(found, load)) is None else {"note": said}
+    said = [*unsure(found.geometry, found.settings, found.sources), *filter(None, [longer(found, load)])]
+    note = {"note": "; ".join(said)} if said else {}
     if metric is not None:
         return METRICS[metric](ready, load, metric) | note
     answers: dict[str, Any] = {}

@@ -81,6 +81,8 @@ def test_a_row_beyond_the_context_limit_is_noted():
     assert answer["ttft_ms"] > 0
     assert "200,000 prompt, 500 output tokens is longer than the limit of 131,072 tokens" in answer["note"]
     assert "note" not in guess({**ROW, "metric": "ttft_ms"})
+    odd = guess({**ROW, "quantization": "zip9", "metric": "ttft_ms"})
+    assert odd["note"].startswith("quantization zip9 is not known: weights are counted in 16 bit")
 
 
 def test_drafts_lower_the_limit():
@@ -107,6 +109,7 @@ WRONG = [
     ({"accelerator": "h1000", "gpu_memory_gib": 80}, "no speed is known of h1000"),
     ({"accelerator": None}, "accelerator: none is named"),
     ({"batches": 3}, "batches: unknown key"),
+    ({"context_tokens": 5}, "context_tokens: 5 tokens held are fewer than the prompt's 4,000"),
 ]
 
 
@@ -202,6 +205,32 @@ def test_prices_rank_by_money():
     assert keys[:3] == ["h200-sxm", "h100-sxm", "b200-sxm"]
     assert "gb200" in keys[3:]  # without a price, but faster
     assert [row.cost for row in answer.ranking[3:]] == [None] * len(keys[3:])
+
+
+def test_a_price_without_a_row_is_explained():
+    """Two L40S hold 96 GB, of which 70B in fp8 leave 20: 32 x 4,250 tokens of 320 KiB need 41 GiB."""
+    found, load = asked(ROW)
+    answer = predict(found, load, {"h100-sxm": 2.0, "l40s": 0.9, "rtx-4090": 0.4})
+    assert "not listed: 2 x l40s, 2 x rtx-4090: too small for 32 of these sequences at once" in answer.notes
+    assert "l40s" not in {row.key for row in answer.ranking}
+    unknown = predict(found, load, {"rtx-3060-12": 0.2}).notes  # its usable memory stands in no source
+    assert any("not listed: 2 x rtx-3060-12: how many of these sequences fit is not known" in note for note in unknown)
+    assert not any("not listed" in note for note in predict(found, load, {"h200-sxm": 3.0}).notes)
+
+
+def test_every_price_has_its_row():
+    found, load = asked({**ROW, "model": "llama-3.1-8b", "count": 1, "tensor_parallel": 1, "batch": 1})
+    cards = ["l4", "l40s", "a10", "h100-sxm", "h200-sxm", "a100-sxm-80", "h100-nvl", "b200-sxm", "gb200", "mi300x"]
+    keys = {row.key for row in predict(found, load, dict.fromkeys(cards, 1.0)).ranking}
+    assert keys >= set(cards)
+
+
+def test_rows_stay_within_the_page():
+    found, load = asked({**ROW, "accelerator": "apple-m3-max-40-128gb", "batch": 400})
+    text = render(predict(found, load, {"apple-m3-max-40-128gb": 1.0}))
+    assert "(asked)" in text
+    assert "too small" in text
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_what_does_not_fit_is_said():
@@ -379,6 +408,21 @@ def test_json_of_a_profile(run):
     assert data["accelerator"] == "rtx-4090"
 
 
+def test_prices_of_a_profile_rank_others(run, tmp_path):
+    traffic = "{target_concurrency: 8, classes: [{name: a, prompt_tokens: {p50: 1000}, output_tokens: {p50: 100}}]}"
+    (tmp_path / "p.yaml").write_text(
+        "version: 1\nname: a\nendpoint: {url: http://127.0.0.1:1/v1}\n"
+        "deployment: {model: llama-3.1-8b, accelerator: h100-sxm, price_per_hour: 4, prices: {H200: 3.8, l40s: 0.9}}\n"
+        f"traffic: {traffic}\n"
+    )
+    code, out, _ = run(str(tmp_path / "p.yaml"), "--json")
+    costs = {row["accelerator"]: row["cost_per_request"] for row in json.loads(out)["ranking"]}
+    assert code == 0
+    assert {key for key, cost in costs.items() if cost is not None} == {"h100-sxm", "h200-sxm", "l40s"}
+    rate = json.loads(out)["requests_per_second"]["value"]
+    assert costs["h100-sxm"]["value"] == pytest.approx(4 / 3600 / rate)
+
+
 def test_many_questions(run, tmp_path):
     rows = [{**ROW, "id": "a", "metric": "tpot_ms"}, {**ROW, "id": "b", "metric": "x"}, {**ROW, "metric": "ttft_ms"}]
     file = tmp_path / "questions.jsonl"
@@ -402,6 +446,12 @@ USAGE = [
     ((*QUICK,), "--prompt: give it with --output, or --context"),
     ((*QUICK, "--batch", "0", "--context", "10"), "--batch: at least 1 is needed"),
     ((*QUICK, "--context", "10", "--price", "much"), "--price much: an amount an hour is needed"),
+    ((*QUICK, "--context", "10", "--price", "zz=3"), "--price zz=3: unknown accelerator 'zz'"),
+    ((*QUICK, "--context", "10", "--price", "a100=3"), "--price a100=3: accelerator 'a100' is ambiguous, say which"),
+    ((*QUICK, "--context", "10", "--price", "1e-300"), "--price 1e-300: an amount an hour is needed"),
+    ((*QUICK, "--context", "10", "--price", "=3"), "--price =3: an amount an hour is needed"),
+    ((*QUICK, "--context", "10", "--price", "2", "--price", "h100=3"), "--price h100=3: h100-sxm has a price, 2"),
+    ((*QUICK, "--prompt", "4000", "--context", "100"), "--context: 100 tokens held are fewer than the prompt's 4,000"),
     ((*QUICK, "--context", "10", "--rate", "5"), "--rate 5: needs its unit"),
     ((*QUICK[:2], "--accelerator", "h100x", "--context", "10"), "--accelerator: unknown accelerator 'h100x'"),
     (("embedded", "--model", "x"), "PROFILE says it all: leave out --model"),
