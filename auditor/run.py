@@ -2,13 +2,13 @@
 
 import datetime
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from auditor import plugins, store, validity, verdict
+from auditor import plugins, store, verdict
 from auditor.catalog import accelerators, metrics
 from auditor.emulator.process import start_process
 from auditor.emulator.spec import spec_from
@@ -23,14 +23,17 @@ from auditor.loading import Here, Loaded, load_monitoring, load_profile, resolve
 from auditor.loads import Load, Plan
 from auditor.measurement import Measurement, Sample, Served
 from auditor.monitoring.coverage import coverage
-from auditor.plan import Pace, concurrency, make_plan, without_loads
+from auditor.plan.make import make_plan, without_loads
+from auditor.plan.pace import Pace, concurrency
 from auditor.probe import machine
 from auditor.probe.discover import discover
+from auditor.probe.events import Event, Listener
 from auditor.probe.session import INTERRUPTED, Watcher, local_source, run_plan
 from auditor.profile import Profile
 from auditor.redact import Redactor
 from auditor.theory import roofline
 from auditor.theory.device import Device
+from auditor.validity import family
 
 __all__ = ["Event", "Options", "audit", "judge", "plan_offline", "unsaved"]
 
@@ -48,19 +51,6 @@ class Options:
     on_inconclusive: str | None = None
     today: str | None = None
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
-    """Something worth showing while an audit runs: stage, load_start, request, load_end or note."""
-
-    kind: str
-    text: str = ""
-    done: int = 0
-    total: int = 0
-    load: str | None = None
-
-
-Listener = Callable[[Event], None]
 
 _RANKED = 8  # accelerators in time, and in money where prices are declared
 
@@ -118,7 +108,7 @@ def _refuse_other_traffic(evidence: Evidence, loaded: Loaded) -> None:
 def conclude(evidence: Evidence, options: Options) -> Report:
     """Judge evidence by every installed check: the same evidence gives the same report."""
     checks = plugins.load_checks()
-    validities = validity.FAMILY.rules if evidence.measurements else ()
+    validities = family.FAMILY.rules if evidence.measurements else ()
     rules = (*validities, *(rule for check in checks for rule in check.rules))
     findings = [finding for rule in rules for finding in _judged(rule, evidence)]
     return verdict.decide(
@@ -147,7 +137,7 @@ def _judged(rule: Rule, evidence: Evidence) -> tuple[Finding, ...]:
             raise
         why = f"this rule broke ({type(error).__name__}: {error}); set AUDIT_TRACEBACK=1 to see where, and report it"
         broken = Finding(rule=rule.id, status="inconclusive", title=rule.title, why=why, deciding=True, missing=_WORKS)
-        letters = [check.question for check in plugins.load_checks()] if rule in validity.FAMILY.rules else ()
+        letters = [check.question for check in plugins.load_checks()] if rule in family.FAMILY.rules else ()
         return (replace(broken, voids=tuple(f"{letter}:pass" for letter in letters)),)
 
 

@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from auditor import slo, validity, verdict
+from auditor import slo, verdict
 from auditor.evidence import Evidence, Finding
 from auditor.measurement import ClientHealth, Sample
 from auditor.profile import Objective
 from auditor.testing import make_evidence, make_measurement, make_sample, run_check, with_slo
+from auditor.validity import family
 from checks import kv_capacity, workload_shape
 
 TTFT = Objective(metric="ttft", share=0.95, limit=1.5, path="slo.ttft.p95", percentile="p95")
@@ -22,7 +23,7 @@ def under_load(samples: list[Sample] | None = None, **rest: object) -> Evidence:
 
 def decided(evidence: Evidence) -> dict[str, Finding]:
     checks = [workload_shape.CHECK, kv_capacity.CHECK]
-    findings = [*validity.judge(evidence), *(f for check in checks for f in run_check(check, evidence))]
+    findings = [*family.judge(evidence), *(f for check in checks for f in run_check(check, evidence))]
     report = verdict.decide(findings, checks, evidence.profile, evidence, today="2026-01-01")
     return {f.rule: f for f in report.findings if f.subject != "max"}
 
@@ -134,7 +135,7 @@ def test_replies_at_once_are_no_fast_streams(at_once, status):
 def test_prompts_of_another_length_are_another_load(counted, void):
     """800 tokens were asked for: half of them fake a pass, twice as many a failure."""
     (finding,) = run_check(
-        validity.FAMILY, under_load([make_sample(i, prompt_tokens=counted) for i in range(90)]), "T502"
+        family.FAMILY, under_load([make_sample(i, prompt_tokens=counted) for i in range(90)]), "T502"
     )
     assert finding.status == ("inconclusive" if void else "pass")
     assert {v.partition(":")[2] for v in finding.voids} == ({void} if void else set())

@@ -2,8 +2,9 @@
 
 import pytest
 
-from auditor import validity, verdict
+from auditor import verdict
 from auditor.testing import make_evidence, make_measurement, make_sample, run_check
+from auditor.validity import family
 from checks import bottleneck, kv_capacity, workload_shape
 
 CHECKS = (workload_shape.CHECK, bottleneck.CHECK, kv_capacity.CHECK)
@@ -11,7 +12,7 @@ CHECKS = (workload_shape.CHECK, bottleneck.CHECK, kv_capacity.CHECK)
 
 def test_the_healthy_deployment_is_ready():
     evidence = make_evidence()
-    findings = [*validity.judge(evidence), *(f for check in CHECKS for f in run_check(check, evidence))]
+    findings = [*family.judge(evidence), *(f for check in CHECKS for f in run_check(check, evidence))]
     report = verdict.decide(findings, CHECKS, evidence.profile, evidence, today=evidence.today)
     assert [f for f in report.findings if f.status in ("fail", "inconclusive", "warn")] == []
     assert report.verdict == "READY"

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from auditor import validity, verdict
+from auditor import verdict
 from auditor.evidence import Evidence, Finding
 from auditor.loads import Plan, PlanNote, Shape
 from auditor.measurement import ClientHealth, Sample
@@ -20,9 +20,10 @@ from auditor.testing import (
     run_check,
     with_slo,
 )
+from auditor.validity import family
 from checks import workload_shape
 
-FAMILY = validity.FAMILY
+FAMILY = family.FAMILY
 
 
 def only(rule: str, evidence: Evidence) -> Finding:
@@ -40,11 +41,11 @@ def edited(**changes: object) -> Evidence:
 
 
 def test_a_healthy_measurement_is_in_no_doubt():
-    assert {f.status for f in validity.judge(make_evidence())} <= {"pass", "skip"}
+    assert {f.status for f in family.judge(make_evidence())} <= {"pass", "skip"}
 
 
 def test_without_measurements_nothing_can_be_invalid():
-    assert validity.judge(replace(make_evidence(), measurements=())) == ()
+    assert family.judge(replace(make_evidence(), measurements=())) == ()
 
 
 # ---------------------------------------------------------------------------------------------- looks better than it is
@@ -367,7 +368,7 @@ def test_what_the_budget_cannot_decide_was_known_before():
 
 def decided(evidence: Evidence) -> dict[str, Finding]:
     check = workload_shape.CHECK
-    findings = [*validity.judge(evidence), *run_check(check, evidence)]
+    findings = [*family.judge(evidence), *run_check(check, evidence)]
     report = verdict.decide(findings, [check], evidence.profile, evidence, today="2026-01-01")
     return {f.rule: f for f in report.findings}
 

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from auditor import plugins, run, store, validity
+from auditor import plugins, run, store
 from auditor.errors import NothingMeasured, ToolError
 from auditor.evidence import Check, Evidence, Finding, Rule
 from auditor.loading import load_profile
 from auditor.testing import make_evidence, make_measurement, make_sample, with_slo
+from auditor.validity import family
 
 
 def _fine(_evidence: Evidence) -> list[Finding]:
@@ -45,7 +46,7 @@ def test_a_rule_that_breaks_is_inconclusive_and_the_others_are_judged(monkeypatc
 
 def test_a_broken_validity_rule_leaves_every_pass_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = Check(question="T", title="Validity", rules=(Rule("T599", "Breaks", _breaks),))
-    monkeypatch.setattr(validity, "FAMILY", broken)
+    monkeypatch.setattr(family, "FAMILY", broken)
     monkeypatch.setattr(plugins, "load_checks", lambda: _checks(Rule("X101", "Fine", _fine)))
     report = run.conclude(make_evidence(), run.Options(only=("X",)))
     assert report.verdict == "INCONCLUSIVE"

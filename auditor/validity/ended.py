@@ -1,0 +1,64 @@
+"""What never ran, or ended before its time."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from auditor.evidence import Evidence, Finding
+from auditor.measurement import Measurement
+from auditor.units import count
+from auditor.validity.findings import LATENCY, LOADED, doubt, finding, fine, voids
+
+__all__ = ["t512_stopped"]
+
+NEEDED_BY = {  # what each purpose is called, and the rules that look at it
+    "cold": ("the first request kept apart", ("H204",)),
+    "slo": ("the load at the target", (*LATENCY, "W102", "W113", "W120", "K304", "K305", "K306", "K307", "H207")),
+    "prefill": ("the prefill ladder", ("H202", "H203", "H204", "H207", "W103")),
+    "decode": ("the decode ladder", ("H202", "H203", "W103")),
+}
+
+
+def t512_stopped(evidence: Evidence) -> Iterable[Finding]:
+    stopped = [m for m in evidence.measurements if m.stopped]
+    found = [*map(_ended, stopped), *_never_ran(evidence, stopped), *_known_before(evidence)]
+    for each in found or [fine("T512", "Every planned load ran to its end.")]:
+        yield replace(each, where=evidence.where("probe.budget"))
+
+
+def _ended(m: Measurement) -> Finding:
+    sent, planned = len(m.judged), len(m.load.shapes)
+    why = f"Load {m.load.id} ended after {sent} of {count(planned, 'request')}: {m.stopped}."
+    rest: dict[str, Any] = {"subject": m.load.id, "remedies": _budget(m.stopped)}
+    if m.load.purpose == "slo":
+        missing = f"the rest of load {m.load.id}, {count(planned - sent, 'request')}"
+        return doubt("T512", why, voids(LOADED, "pass"), missing, **rest)
+    return finding("T512", "warn", why, severity="low", **rest)
+
+
+def _budget(ended: str | None) -> tuple[str, ...]:
+    return ("raise probe.budget",) if ended and "budget" in ended else ()
+
+
+def _never_ran(evidence: Evidence, stopped: Sequence[Measurement]) -> Iterator[Finding]:
+    """The loads of the plan that the end of the probe left out, and the rules that would have looked at them."""
+    ran = {m.load.id for m in evidence.measurements}
+    left = Counter(load.purpose for load in (evidence.plan.loads if evidence.plan else ()) if load.id not in ran)
+    if left:
+        ended = stopped[-1].stopped if stopped else None
+        names = " and ".join(f"{NEEDED_BY[purpose][0]} ({count(n, 'load')})" for purpose, n in left.items())
+        rules = ", ".join(sorted({rule for purpose in left for rule in NEEDED_BY[purpose][1]}))
+        why = f"Planned and never run: {names}. {f'The probe had ended before: {ended}. ' if ended else ''}"
+        why += f"{rules} are judged without."
+        yield finding("T512", "warn", why, subject="never run", severity="low", remedies=_budget(ended))
+
+
+def _known_before(evidence: Evidence) -> Iterator[Finding]:
+    """What the plan knew that the budget cannot decide, one finding for the same rules."""
+    messages: dict[tuple[str, ...], list[str]] = {}
+    for note in evidence.plan.notes if evidence.plan else ():
+        messages.setdefault(note.rules, []).append(note.message)
+    for texts in messages.values():
+        why, fix = f"Known before the load: {'; '.join(texts)}.", ("raise probe.budget",)
+        yield finding("T512", "warn", why, severity="low", remedies=fix)
