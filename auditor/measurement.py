@@ -305,7 +305,8 @@ class Served:
     """What the endpoint itself says and does. `sources` tells where each field was read ("/version", "/props" ...).
 
     `kv_pool_bytes` is of one device. `first_ttft` is the TTFT of the first generation of this audit, which may have met
-    a cold engine; `buffered` says that its reply came all at once.
+    a cold engine; `buffered` says that its reply came all at once. `spent_requests` with `spent_tokens` of prompts and
+    replies is what finding all this out took.
     """
 
     engine: str
@@ -354,6 +355,8 @@ class Served:
     buffered: bool | None = None
     tokens_per_word: float | None = None
     template_tokens: int = 0
+    spent_requests: int = 0
+    spent_tokens: int = 0
     pages: tuple[MetricsPage, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()

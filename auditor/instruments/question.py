@@ -9,7 +9,7 @@ from auditor.errors import UsageError
 from auditor.instruments.inputs import Inputs
 from auditor.instruments.refusals import beyond_positions, cap, too_long, unstartable
 from auditor.loading import Here, Loaded, resolve_device, resolve_draft, resolve_model
-from auditor.plan import concurrency
+from auditor.plan.pace import concurrency
 from auditor.profile import Lengths, SharedPrefix, TrafficClass
 from auditor.theory import shape
 from auditor.theory.judging import largest

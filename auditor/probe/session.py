@@ -8,7 +8,7 @@ from typing import Literal
 
 from auditor.loads import Load, Plan
 from auditor.measurement import Measurement, Sample, Served
-from auditor.plan import stop_rule
+from auditor.plan.stopping import stop_rule
 from auditor.probe.load import LoadSource, LocalSource
 from auditor.probe.prompts import Prompts
 from auditor.probe.scrape import headers_for, scraper

@@ -23,7 +23,8 @@ from auditor.emulator.virtual import StepLaw, VirtualSource
 from auditor.errors import UsageError
 from auditor.loads import Load
 from auditor.measurement import Measurement, Served
-from auditor.plan import Pace, make_plan
+from auditor.plan.make import make_plan
+from auditor.plan.pace import Pace
 from auditor.profile import Budget, Endpoint, Lengths, Probe, Profile, Traffic, TrafficClass
 from auditor.theory.classify import Classification, classify
 from auditor.theory.device import Device

@@ -1,0 +1,143 @@
+"""The loads at the target, on which the SLOs are judged: a closed loop, the same traffic in bursts, and more of both.
+
+The closed loop holds the declared concurrency; the open loop that follows sends at the rate that the closed one
+reached (or the declared one) as independent users do. Both together have as many requests as the SLOs need.
+"""
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from auditor.loads import Load, PlanNote, Shape
+from auditor.plan.arrivals import poisson
+from auditor.plan.demands import SLO_OF, Demand, demands
+from auditor.plan.mix import mean_tokens, mix
+from auditor.profile import Budget, Profile, TrafficClass
+
+__all__ = ["BURSTS", "CLOSED", "cost", "more_of", "target_loads"]
+
+CLOSED, BURSTS = "slo", "bursts"  # what the loads are called
+STEADY_TURNOVERS = 5  # completions per slot that a steady state needs, of both loads together
+CLOSED_TURNOVERS = 3  # of the closed loop
+SLO_SHARE = 0.75  # of the budget, at most; the rest is for the ladders
+LEAST_WARMUP = 3
+WORTH_MORE = 0.5  # of the first look's requests: fewer more would hardly change what they leave open
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """Requests of the two loads: those that warm each up, and those that are judged."""
+
+    warmup: int
+    closed: int
+    bursts: int
+
+
+def target_loads(profile: Profile, slots: int, limit: int | None) -> tuple[list[Load], list[PlanNote]]:
+    """The traffic mix at the target, with as many requests as the SLOs want and the budget allows.
+
+    No load where the budget has no room for one request; the notes say what it cannot decide.
+    """
+    classes, budget = profile.traffic.classes, profile.probe.budget
+    shares = {c.name: c.share for c in classes}
+    wants = [(d, math.ceil(d.least / shares.get(d.cls or "", 1.0))) for d in demands(profile)]
+    best = [math.ceil(d.wanted / shares.get(d.cls or "", 1.0)) for d, _ in wants]
+    affordable = _affordable(classes, budget, limit)
+    warmup = min(max(slots, LEAST_WARMUP), affordable // 6)
+    count = min(max([STEADY_TURNOVERS * slots, *best]), affordable - 2 * warmup)
+    sizes = _split(count, warmup, slots)
+    loads = [_closed(profile, slots, sizes, limit), _bursts(profile, slots, sizes, limit)]
+    return [load for load in loads if load.shapes], _notes(wants, count, slots, sizes)
+
+
+def more_of(profile: Profile, loads: Sequence[Load], room: Budget, limit: int | None) -> tuple[Load, ...]:
+    """As many requests again as the target loads have, or as many as there is room for; none where that is few."""
+    warmup, count = max(len(load.warmup) for load in loads), sum(len(load.shapes) for load in loads)
+    mean = mean_tokens(profile.traffic.classes, limit)
+    possible = min(count, min(room.requests, math.floor(room.tokens / mean)) - 2 * warmup)
+    slots = loads[0].concurrency
+    if possible < WORTH_MORE * count:
+        return ()
+    sizes = _split(possible, warmup, slots)
+    more = (_closed(profile, slots, sizes, limit, "-2"), _bursts(profile, slots, sizes, limit, "-2"))
+    return more if all(load.shapes for load in more) and _fits(room, more) else ()
+
+
+def cost(loads: Sequence[Load]) -> tuple[int, int]:
+    """Requests and tokens that loads ask for at most, warm-up included."""
+    shapes = [s for load in loads for s in (*load.warmup, *load.shapes)]
+    return len(shapes), sum(s.prompt_tokens + s.output_tokens for s in shapes)
+
+
+def _fits(room: Budget, loads: Sequence[Load]) -> bool:
+    requests, tokens = cost(loads)
+    return requests <= room.requests and tokens <= room.tokens
+
+
+def _affordable(classes: Sequence[TrafficClass], budget: Budget, limit: int | None) -> int:
+    """Requests of the mix within the SLO loads' part of the budget."""
+    mean = mean_tokens(classes, limit)
+    return min(math.floor(SLO_SHARE * budget.requests), math.floor(SLO_SHARE * budget.tokens / mean))
+
+
+def _split(count: int, warmup: int, slots: int) -> _Sizes:
+    """Half to each loop, but for a closed loop that needs more to become steady."""
+    steady = math.ceil(min(CLOSED_TURNOVERS * slots, count * CLOSED_TURNOVERS / STEADY_TURNOVERS))
+    closed = max(math.ceil(count / 2), steady)
+    return _Sizes(warmup, closed, count - closed)
+
+
+def _notes(wants: Sequence[tuple[Demand, int]], count: int, slots: int, sizes: _Sizes) -> list[PlanNote]:
+    """What the budget cannot decide."""
+    notes = [
+        PlanNote(
+            f"{_called(demand)} needs {least} requests to pass and the budget allows {count}: "
+            f"raise probe.budget or lower the percentile",
+            (demand.rule,),
+        )
+        for demand, least in wants
+        if least > count
+    ]
+    steady = STEADY_TURNOVERS * slots
+    if count < steady:
+        message = f"a steady state at {slots} in flight takes {steady} requests and the budget allows {count}"
+        notes.append(PlanNote(message, ("T509",)))
+    if count > 0 and not sizes.bursts:
+        notes.append(PlanNote("bursts left out: the budget has no room for them", ("W110", "W111", "W112")))
+    return notes
+
+
+def _called(demand: Demand) -> str:
+    return SLO_OF[demand.rule] + (f" of class {demand.cls}" if demand.cls else "") + f" at {demand.quantile:.4g}"
+
+
+def _closed(profile: Profile, slots: int, sizes: _Sizes, limit: int | None, again: str = "") -> Load:
+    name = CLOSED + again
+    return Load(
+        id=name,
+        purpose="slo",
+        concurrency=max(1, min(slots, sizes.closed)),
+        shapes=_shapes(profile, name, sizes.closed, limit),
+        warmup=_shapes(profile, f"{name}/warmup", sizes.warmup, limit),
+        why=f"the traffic classes at {slots} in flight",
+    )
+
+
+def _bursts(profile: Profile, slots: int, sizes: _Sizes, limit: int | None, again: str = "") -> Load:
+    name, rate = BURSTS + again, profile.traffic.request_rate
+    told = f"at {rate:.3g} a second" if rate else "as fast as the closed loop went"
+    return Load(
+        id=name,
+        purpose="slo",
+        concurrency=max(1, slots),
+        shapes=_shapes(profile, name, sizes.bursts, limit),
+        warmup=_shapes(profile, f"{name}/warmup", sizes.warmup, limit),
+        arrivals=poisson(sizes.warmup, sizes.bursts, random.Random(f"{profile.probe.seed}/{name}/arrivals")),
+        rate=rate,
+        why=f"the traffic classes {told}, arriving by chance",
+    )
+
+
+def _shapes(profile: Profile, name: str, count: int, limit: int | None) -> tuple[Shape, ...]:
+    return tuple(mix(profile.traffic.classes, count, limit, random.Random(f"{profile.probe.seed}/{name}")))
