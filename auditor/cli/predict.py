@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _LENGTHS = {"--prompt": "prompt_tokens", "--output": "output_tokens", "--context": "context_tokens"}
-_MOST = 10**9
-
+_MOST = 10**9  # sequences, money
+_CHEAPEST = 1e-6  # money an hour
 
 Drafts = Annotated[int | None, option("--num-speculative-tokens", metavar="N", text="Tokens drafted a step.")]
 Eager = Annotated[bool | None, typer.Option("--enforce-eager", help="Without kernel graphs.", show_default=False)]
@@ -150,6 +150,7 @@ def _declared(profile: str, *, as_json: bool) -> None:
     from auditor.instruments.load import Load
     from auditor.instruments.predict import predict
     from auditor.instruments.question import from_profile
+    from auditor.instruments.ranking import declared_prices
     from auditor.loading import load_profile
     from auditor.probe.machine import measured
     from auditor.redact import Redactor
@@ -158,9 +159,7 @@ def _declared(profile: str, *, as_json: bool) -> None:
     found, question = from_profile(loaded, measured)
     prompt, output = loaded.profile.traffic.mean_lengths
     load = Load(batch=float(question.target or 1), prompt=prompt or None, output=output or None)
-    declared = loaded.profile.deployment.price_per_hour
-    price = declared / found.settings.devices if declared is not None else None
-    prices = {found.device.key: price} if found.device is not None and price is not None else {}
+    prices = declared_prices(loaded.profile.deployment, found.device, found.settings.devices)
     rate = loaded.profile.traffic.request_rate
     answer = predict(found, load, prices, rate, loaded.profile.traffic.classes)
     _print(answer, as_json=as_json, clean=Redactor(loaded.secrets).text)
@@ -227,17 +226,26 @@ def _prices(written: list[str], own: str | None) -> dict[str, float]:
 
     found: dict[str, float] = {}
     for text in written:
-        name, _, amount = text.rpartition("=")
-        try:
-            price = float(amount)
-        except ValueError:
-            price = -1.0
-        if not 0 < price < 1e9:
+        name, named, amount = text.rpartition("=")
+        price = _amount(amount)
+        if price is None or (named and not name.strip()):
             raise UsageError(f"--price {text[:60]}: an amount an hour is needed, such as 2.50 or h200-sxm=3.80")
-        key = accelerators.find(name, any_memory=True).key if name else own
-        if key is not None:
-            found[key] = price
+        try:
+            key = accelerators.find(name, any_memory=True).key if name else own
+        except UsageError as error:
+            raise UsageError(f"--price {text[:60]}: {error}") from None
+        if key is not None and found.setdefault(key, price) != price:
+            raise UsageError(f"--price {text[:60]}: {key} has a price, {found[key]:g}: give one")
     return found
+
+
+def _amount(written: str) -> float | None:
+    """Money an hour; None where it is no such amount."""
+    try:
+        price = float(written)
+    except ValueError:
+        return None
+    return price if _CHEAPEST <= price <= _MOST else None
 
 
 def _rate(written: str | None) -> float | None:

@@ -61,6 +61,8 @@ def asked(
     engine = " ".join(str(row[key]) for key in ("engine", "engine_version") if row.get(key))
     found = replace(found, settings=aged(found.settings, engine))
     prompt, context, output = (_tokens(key, row.get(key)) for key in LOAD_KEYS if key != "batch")
+    if prompt and context is not None and 0 < context < prompt:
+        raise UsageError(f"context_tokens: {context:,.10g} tokens held are fewer than the prompt's {prompt:,.10g}")
     return found, Load(batch=_batch(row.get("batch")), prompt=prompt or None, output=output or None, context=context)
 
 
@@ -94,12 +96,19 @@ def theory(found: Inputs) -> Theory:
     if device is None:
         raise UsageError(found.no_device.removesuffix("; or give gpu_memory_gib"))
     if not device.bandwidth:
-        raise UsageError(
-            f"accelerator: no speed is known of {device.name}; audit catalog accelerators lists those known"
-        )
+        raise UsageError(f"accelerator: no speed is known of {device.name}{_neighbours(device.name)}")
     if not found.geometry.parameters or not found.geometry.active_parameters:
         raise UsageError("model: its layers alone do not tell its speed; give model, model_config or its inline form")
     return found.geometry, found.settings, device
+
+
+def _neighbours(name: str) -> str:
+    """What the catalogue says to a name that it does not hold."""
+    try:
+        accelerators.find(name)
+    except UsageError as error:
+        return f": {error}"
+    return ""
 
 
 def provisional(device: Device, *figures: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from auditor.instruments.caveats import caveats, limit_of, refuse_longer
 from auditor.instruments.inputs import Inputs
 from auditor.instruments.load import Load, Theory, provisional, theory
 from auditor.instruments.question import beyond
-from auditor.instruments.ranking import held_at_once, ranking
+from auditor.instruments.ranking import held_at_once, ranking, unlisted
 from auditor.profile import TrafficClass
 from auditor.theory.cost import Cost, cost, replicas, stay
 from auditor.theory.dominance import predicted_device_share
@@ -88,6 +88,8 @@ def predict(
     rate_of_one = load.batch / seconds if seconds else None
     device, settings = ready[2], ready[1]
     holds = held_at_once(found, load.held) if load.held is not None else None
+    rows = ranking(found, load, prices, _FASTER) if seconds else ()
+    absent = unlisted(found, load, prices, rows) if seconds else ()
     return Predicted(
         inputs=found,
         load=load,
@@ -101,9 +103,9 @@ def predict(
         replicas=replicas(request_rate, rate_of_one) if request_rate and rate_of_one else None,
         cost=_cost(ready, load, prices.get(device.key), rate_of_one),
         holds=holds,
-        ranking=ranking(found, load, prices, _FASTER) if seconds else (),
+        ranking=rows,
         provisional=provisional(device, "bandwidth", "flops"),
-        notes=(*found.notes, *_tails(found, classes), *caveats(found, load, holds)),
+        notes=(*found.notes, *_tails(found, classes), *caveats(found, load, holds), *absent),
     )
 
 

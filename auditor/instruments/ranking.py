@@ -1,28 +1,41 @@
 """Accelerators ranked for one model and load: the same deployment on each part of the catalogue that holds it."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from auditor.catalog import accelerators
 from auditor.engines.elsewhere import moved
 from auditor.instruments.inputs import Inputs
 from auditor.instruments.load import Load
+from auditor.profile import Deployment
+from auditor.theory.device import Device
 from auditor.theory.kv.pool import kv_pool, residents
 from auditor.theory.memory import memory
 from auditor.theory.ranking import Ranked, ranked
+from auditor.units import plain
 
-__all__ = ["held_at_once", "ranking"]
+__all__ = ["declared_prices", "held_at_once", "ranking", "unlisted"]
+
+
+def declared_prices(deployment: Deployment, own: Device | None, devices: int) -> dict[str, float]:
+    """A profile's prices an hour of one accelerator, by key; that of its own is its share of the replica's."""
+    prices = {accelerators.find(name, any_memory=True).key: price for name, price in deployment.prices.items()}
+    if deployment.price_per_hour and own is not None:
+        prices.setdefault(own.key, deployment.price_per_hour / max(1, devices))
+    return prices
 
 
 def ranking(found: Inputs, load: Load, prices: Mapping[str, float], most: int) -> tuple[Ranked, ...]:
-    """The fastest devices that hold the load, after the cheapest of those with a price, and always the one asked about.
+    """The fastest devices that hold the load, after all of those with a price, the cheapest first, and always the one
+    asked about.
 
     As many of each, under the same parallelism. Parts sold with several memories are listed once, with the smallest
     that holds the load.
     """
     rows = sorted(_rows(found, load, prices), key=_money)
-    shown = [row for row in rows if row.holds][:most]
+    priced = sum(row.cost is not None for row in rows)
+    shown = [row for row in rows if row.holds][: max(most, priced)]
     mine = [row for row in rows if row.mine and row not in shown]
     return (*shown, *mine)
 
@@ -39,7 +52,8 @@ def _rows(found: Inputs, load: Load, prices: Mapping[str, float]) -> Iterator[Ra
         there = found if mine else replace(found, device=device, settings=moved(found.settings, device))
         holds = _holds(there, load)
         part = (device.name.rpartition(" ")[0] if device.kind == "unified" else device.key, device.bandwidth)
-        if not mine and (not holds or part in seen or not device.flops):
+        repeated = part in seen and device.key not in prices
+        if not mine and (not holds or repeated or not device.flops):
             continue
         seen.add(part)
         lengths = load.prompt or 1.0, load.output or 1.0, load.held or 1.0
@@ -50,6 +64,23 @@ def _rows(found: Inputs, load: Load, prices: Mapping[str, float]) -> Iterator[Ra
 def _holds(found: Inputs, load: Load) -> bool | None:
     carried = held_at_once(found, load.held or 1.0)
     return None if carried is None else carried >= load.batch
+
+
+def unlisted(found: Inputs, load: Load, prices: Iterable[str], listed: Iterable[Ranked]) -> Iterator[str]:
+    """Why accelerators with a price have no row."""
+    keys = {row.key for row in listed}
+    absent = [device for device in accelerators.devices() if device.key in set(prices) - keys]
+    for held, why in (
+        (False, f"too small for {plain(load.batch, 9)} of these sequences at once"),
+        (None, "how many of these sequences fit is not known"),
+    ):
+        names = [
+            f"{found.settings.devices} x {device.key}"
+            for device in absent
+            if _holds(replace(found, device=device, settings=moved(found.settings, device)), load) is held
+        ]
+        if names:
+            yield f"not listed: {', '.join(names)}: {why}"
 
 
 def held_at_once(found: Inputs, tokens: float) -> float | None:

@@ -168,19 +168,19 @@ def _service(found: Predicted) -> Iterable[str]:
 def _ranking(found: Predicted) -> Iterable[str]:
     if not found.ranking:
         return
+    labels = [_label(row, found.inputs.settings.devices) for row in found.ranking]
+    width = max(28, *map(len, labels))
     money = any(row.cost is not None for row in found.ranking)
-    head = f"{'this load on others':<30}{'request':>12}{'TTFT':>12}{'a token':>12}"
-    yield f"{head}{'cost of 1000':>14}" if money else head
-    for row in found.ranking:
-        yield _ranked(row, money, found.inputs.settings.devices)
+    head = f"{'this load on others':<{width + 2}}{'request':>10}{'TTFT':>10}{'a token':>10}"
+    yield f"{head}{'cost of 1000':>13}" if money else head
+    for label, row in zip(labels, found.ranking, strict=True):
+        cells = "".join(f"{quantity(seconds, 's'):>10}" for seconds in (row.request, row.ttft, row.tpot))
+        yield f"  {label:<{width}}{cells}" + ("" if row.cost is None else f"{plain(1000 * row.cost):>13}")
 
 
-def _ranked(row: Ranked, money: bool, devices: int) -> str:
-    doubt = "?" if row.confidence == "C" else ""
-    label = f"{devices} x {row.key}{doubt}{' (asked)' if row.mine else ''}"
-    cells = "".join(f"{quantity(seconds, 's'):>12}" for seconds in (row.request, row.ttft, row.tpot))
-    cost = f"{plain(1000 * row.cost):>14}" if money and row.cost is not None else ""
-    return f"  {label:<28}{cells}{cost}" + ("  too small" if row.holds is False else "")
+def _label(row: Ranked, devices: int) -> str:
+    marks = f"{'?' if row.confidence == 'C' else ''}{'*' if row.holds is False else ''}"
+    return f"{devices} x {row.key}{marks}{' (asked)' if row.mine else ''}"
 
 
 def _notes(found: Predicted) -> Iterable[str]:
@@ -190,5 +190,7 @@ def _notes(found: Predicted) -> Iterable[str]:
         notes.append(f"provisional: {figures} of {clean(_device(found), 40)} are recalled or in dispute")
     if any(row.confidence == "C" for row in found.ranking):
         notes.append("? some figures of this accelerator are recalled or in dispute")
+    if any(row.holds is False for row in found.ranking):
+        notes.append("* too small: its KV cache does not carry this load at once")
     for note in notes:
         yield from _wrap(clean(note), "note: ", 6)

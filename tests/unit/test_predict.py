@@ -107,6 +107,7 @@ WRONG = [
     ({"accelerator": "a100"}, "accelerator 'a100' is ambiguous, say which"),
     ({"accelerator": "h1000"}, "unknown accelerator 'h1000', did you mean h100-sxm"),
     ({"accelerator": "h1000", "gpu_memory_gib": 80}, "no speed is known of h1000"),
+    ({"accelerator": "m3-maxx-128gb"}, "no speed is known of m3-maxx-128gb: unknown accelerator 'm3-maxx-128gb', did"),
     ({"accelerator": None}, "accelerator: none is named"),
     ({"batches": 3}, "batches: unknown key"),
     ({"context_tokens": 5}, "context_tokens: 5 tokens held are fewer than the prompt's 4,000"),
@@ -213,8 +214,8 @@ def test_a_price_without_a_row_is_explained():
     answer = predict(found, load, {"h100-sxm": 2.0, "l40s": 0.9, "rtx-4090": 0.4})
     assert "not listed: 2 x l40s, 2 x rtx-4090: too small for 32 of these sequences at once" in answer.notes
     assert "l40s" not in {row.key for row in answer.ranking}
-    unknown = predict(found, load, {"rtx-3060-12": 0.2}).notes  # its usable memory stands in no source
-    assert any("not listed: 2 x rtx-3060-12: how many of these sequences fit is not known" in note for note in unknown)
+    unknown = predict(found, load, {"b100": 9.0}).notes  # its usable memory stands in no source
+    assert any("not listed: 2 x b100: how many of these sequences fit is not known" in note for note in unknown)
     assert not any("not listed" in note for note in predict(found, load, {"h200-sxm": 3.0}).notes)
 
 
@@ -225,11 +226,12 @@ def test_every_price_has_its_row():
     assert keys >= set(cards)
 
 
-def test_rows_stay_within_the_page():
-    found, load = asked({**ROW, "accelerator": "apple-m3-max-40-128gb", "batch": 400})
-    text = render(predict(found, load, {"apple-m3-max-40-128gb": 1.0}))
-    assert "(asked)" in text
-    assert "too small" in text
+@pytest.mark.parametrize("key", ["apple-m2-ultra-60-192gb", "h100-sxm"])
+def test_rows_stay_within_the_page(key):
+    found, load = asked({**ROW, "accelerator": key, "batch": 900})
+    text = render(predict(found, load, {key: 1e4}))
+    assert f"  2 x {key}{'*' if key == 'h100-sxm' else ''} (asked)" in text
+    assert ("note: * too small" in text) == (key == "h100-sxm")
     assert max(map(len, text.splitlines())) <= 80
 
 
@@ -396,7 +398,7 @@ def test_money_and_replicas(run):
     assert code == 0
     assert "a million prompt tokens" in " ".join(out.split())
     assert "replicas for the rate asked" in " ".join(out.split())
-    assert "a token  cost of 1000" in out
+    assert "a token cost of 1000" in out
     assert [line.split()[2] for line in out.splitlines() if line.startswith("  2 x h")] == ["h100-sxm", "h200-sxm"]
 
 
