@@ -24,6 +24,7 @@ COMMANDS: dict[str, str] = {
     "fit": "Say what fits into a deployment's memory, and what to change.",
     "predict": "Say how fast a deployment is at a load, what bounds it, and what it costs.",
     "coverage": "Say which of TTFT, TPS and memory dashboards cover, and how far that can be trusted.",
+    "probe": "Send one load to an endpoint and measure it.",
     "catalog": "List the known accelerators, models and engines.",
     "emulate": "Serve a profile's deployment on an emulated engine.",
 }

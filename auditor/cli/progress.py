@@ -9,7 +9,7 @@ from auditor.report.words import clean
 from auditor.units import count
 
 if TYPE_CHECKING:
-    from auditor.run import Event
+    from auditor.probe.events import Event
 
 __all__ = ["Bars", "Lines", "beat", "progress"]
 

@@ -69,7 +69,7 @@ def _port_is_fine(url: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Contact:
-    """An open client for GETs on one endpoint; `wait` is the longest wait for an answer, seconds."""
+    """An open client for small requests to one endpoint; `wait` is the longest wait for an answer, seconds."""
 
     place: Place
     profile: Profile
@@ -99,7 +99,7 @@ class Contact:
         url = path if "://" in path else self.place.root + path
         try:
             async with asyncio.timeout(self.wait):
-                return await self._get(url)
+                return await self._send(url)
         except (TimeoutError, httpx.ReadTimeout):
             where = f"GET {urlsplit(url).path or '/'} at {self.place.host}"
             raise PreflightFailed(
@@ -116,9 +116,17 @@ class Contact:
         except PreflightFailed:
             return None
 
-    async def _get(self, url: str) -> Reply:
+    async def post(self, path: str, body: object) -> Reply | None:
+        """POST JSON to a path of the server that may well not exist; None where there is no answer."""
+        try:
+            async with asyncio.timeout(self.wait):
+                return await self._send(self.place.root + path, body)
+        except (TimeoutError, httpx.HTTPError, httpx.InvalidURL, OSError):
+            return None
+
+    async def _send(self, url: str, body: object = None) -> Reply:
         headers = headers_for(self.profile, url, self.key)
-        status, answered, text = await get_text(self.client, url, headers)
+        status, answered, text = await get_text(self.client, url, headers, body)
         return Reply(status=status, headers=answered, text=text, json=_json(text))
 
     async def _no_connection(self) -> str:

@@ -15,11 +15,11 @@ from typing import Any, get_args, get_type_hints
 
 from auditor.engines.flavour import Flavour, Reply
 from auditor.engines.flavours import FLAVOURS
-from auditor.engines.replies import models
 from auditor.errors import PreflightFailed
 from auditor.measurement import Served
-from auditor.probe.contact import Contact, check_answer, connect, page_words, place_of
+from auditor.probe.contact import Contact, connect, place_of
 from auditor.probe.exposition import parse_page
+from auditor.probe.models import choose_model, list_models
 from auditor.probe.preflight import Answers, forced, preflight
 from auditor.probe.scrape import Page
 from auditor.probe.target import Deadlines, Target
@@ -60,7 +60,7 @@ async def _discover(profile: Profile, key: str | None, deadlines: Deadlines, wai
     contact = connect(place, profile, key, wait)
     try:
         await contact.greet()
-        replies = {"/v1/models": await _models(contact)}
+        replies = {"/v1/models": await list_models(contact)}
         pages, warnings = await _pages(contact, replies)
         flavour, source = _recognise(profile, replies)
         await _read_info(contact, flavour, replies)
@@ -70,7 +70,7 @@ async def _discover(profile: Profile, key: str | None, deadlines: Deadlines, wai
         await contact.client.aclose()
     values, sources = flavour.read_served(replies)
     values = _typed(values)
-    model = _model(profile, replies, flavour)
+    model = choose_model(profile, replies, certain=flavour.name != "generic")
     answers = await preflight(
         _target(profile, key, model),
         deadlines,
@@ -129,25 +129,6 @@ def _target(profile: Profile, key: str | None, model: str) -> Target:
 
 
 # --------------------------------------------------------------------------------------------------------------- pages
-
-
-async def _models(contact: Contact) -> Reply:
-    """The answer to GET /models under the API root; a missing /v1 is found out here."""
-    place, profile = contact.place, contact.profile
-    reply = await contact.get(f"{place.api}/models")
-    path = f"{place.api.removeprefix(place.root)}/models"
-    looks_wrong = reply.status in (404, 405) or (reply.status == 200 and not isinstance(reply.json, dict))
-    if looks_wrong and place.api == place.root:
-        better = await contact.look(f"{place.api}/v1/models")
-        if better is not None and isinstance(better.json, dict) and better.status in (200, 401, 403):
-            raise PreflightFailed(f"endpoint.url: {place.api} lacks /v1; write {place.api}/v1")
-    check_answer(reply, path, place, profile, contact.key)
-    if reply.status in (404, 405) and profile.endpoint.model == "auto":
-        raise PreflightFailed(
-            f"endpoint.url: no OpenAI API at {place.api} (GET {path}: {reply.status}{page_words(reply)}); "
-            "correct the address, or name endpoint.model if this gateway lists no models"
-        )
-    return reply
 
 
 async def _pages(contact: Contact, replies: dict[str, Reply]) -> tuple[list[Page], tuple[str, ...]]:
@@ -250,29 +231,3 @@ def _can_be(value: Any, hint: Any) -> bool:
     if isinstance(value, float):
         return float in kinds and math.isfinite(value) and 0 <= value < _MOST
     return isinstance(value, str) and str in kinds and len(value) <= 200
-
-
-# --------------------------------------------------------------------------------------------------------------- model
-
-
-def _model(profile: Profile, replies: Mapping[str, Reply], flavour: Flavour) -> str:
-    """The model to ask for: the profile's, if it is served, or the only one there is."""
-    wanted = profile.endpoint.model
-    entries = models(replies)
-    names = [str(entry["id"]) for entry in entries if isinstance(entry.get("id"), str)]
-    aliases = [str(alias) for entry in entries if isinstance(entry.get("aliases"), list) for alias in entry["aliases"]]
-    if wanted != "auto":
-        if wanted in (*names, *aliases) or not names or flavour.name == "generic":
-            return wanted
-        raise PreflightFailed(f"endpoint.model: the server has no model {wanted}; it serves {_listed(names)}")
-    bases = [str(entry["id"]) for entry in entries if isinstance(entry.get("id"), str) and not entry.get("parent")]
-    if len(bases) == 1:
-        return bases[0]
-    if not bases:
-        raise PreflightFailed("endpoint.model: the server lists no model; write the model's name")
-    raise PreflightFailed(f"endpoint.model: auto leaves the choice open, the server has {_listed(bases)}; name one")
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:8])
-    return f"{shown} and {len(names) - 8} more" if len(names) > 8 else shown

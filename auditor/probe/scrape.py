@@ -208,18 +208,24 @@ class Scraper:
         )
 
 
-async def get_text(client: httpx.AsyncClient, url: str, headers: Mapping[str, str]) -> tuple[int, dict[str, str], str]:
-    """(status, headers by lower-case name, text) of a GET, the body cut at 16 MiB. Raises httpx.HTTPError."""
-    async with client.stream("GET", url, headers=dict(headers)) as reply:
-        body = bytearray()
+async def get_text(
+    client: httpx.AsyncClient, url: str, headers: Mapping[str, str], body: object = None
+) -> tuple[int, dict[str, str], str]:
+    """(status, headers by lower-case name, text) of a GET, or of a POST of `body` as JSON; the answer is cut at 16 MiB.
+
+    Raises httpx.HTTPError.
+    """
+    method = "GET" if body is None else "POST"
+    async with client.stream(method, url, headers=dict(headers), json=body) as reply:
+        text = bytearray()
         async for chunk in reply.aiter_bytes():
-            body += chunk
-            if len(body) > _LIMIT:
+            text += chunk
+            if len(text) > _LIMIT:
                 break
         return (
             reply.status_code,
             {k.lower(): v for k, v in reply.headers.items()},
-            bytes(body[:_LIMIT]).decode("utf-8", "replace"),
+            bytes(text[:_LIMIT]).decode("utf-8", "replace"),
         )
 
 

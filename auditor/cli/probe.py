@@ -1,0 +1,256 @@
+"""`audit probe`: one load on one endpoint, measured."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from auditor.cli.deployment import AsJson, option
+from auditor.cli.exits import INTERRUPTED, NOT_READY
+from auditor.cli.output import write
+from auditor.errors import UsageError
+
+if TYPE_CHECKING:
+    from auditor.cli.progress import Bars, Lines
+    from auditor.instruments.probe import Probed, Question
+    from auditor.probe.target import Deadlines
+    from auditor.profile import Endpoint
+
+__all__ = ["command"]
+
+
+class Api(StrEnum):
+    """Which method of the API is asked."""
+
+    auto = "auto"
+    chat = "chat"
+    completions = "completions"
+
+
+class Arrivals(StrEnum):
+    """How the requests of an open loop follow each other."""
+
+    poisson = "poisson"
+    constant = "constant"
+
+
+Url = Annotated[str, option("--url", metavar="URL", text="The API root, such as http://127.0.0.1:8000/v1.")]
+Model = Annotated[str, typer.Option("--model", metavar="NAME", help="The model to ask; auto is the only one served.")]
+ApiName = Annotated[Api, typer.Option("--api", help="Chat where it works, or which of both.")]
+Concurrency = Annotated[int, typer.Option("--concurrency", metavar="N", min=1, help="Requests in flight.")]
+Requests = Annotated[int, option("--requests", metavar="M", text="Generations to measure.")]
+Prompt = Annotated[str, option("--prompt-tokens", metavar="P|LO:HI", text="Length of the prompts, or its range.")]
+Output = Annotated[str, option("--output-tokens", metavar="O|LO:HI", text="Length of the replies, or its range.")]
+Rate = Annotated[
+    str | None, option("--rate", metavar="RATE", text="Open loop: send so many, such as 5/s, whatever comes back.")
+]
+ArrivalsName = Annotated[Arrivals, typer.Option("--arrivals", help="How the requests of --rate follow each other.")]
+Warmup = Annotated[int, typer.Option("--warmup", metavar="N", min=0, help="Requests sent before, not counted.")]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Decides lengths and arrivals.")]
+ErrorRate = Annotated[str, typer.Option("--error-rate", metavar="SHARE", help="More failures than this exit with 1.")]
+Stall = Annotated[
+    str, typer.Option("--stall", metavar="DURATION", help="A reply that stands still for so long has failed.")
+]
+KeyName = Annotated[str | None, option("--api-key-env", metavar="NAME", text="The variable that holds the API key.")]
+Header = Annotated[list[str] | None, option("--header", metavar="NAME:VALUE", text="Sent along; repeatable.")]
+ExtraBody = Annotated[str | None, option("--extra-body", metavar="JSON", text="Merged into every request's body.")]
+Rows = Annotated[Path | None, option("--requests-out", metavar="FILE", text="A JSON line for each measured request.")]
+
+
+def command(
+    *,
+    url: Url,
+    requests: Requests,
+    prompt_tokens: Prompt,
+    output_tokens: Output,
+    concurrency: Concurrency = 1,
+    rate: Rate = None,
+    arrivals: ArrivalsName = Arrivals.poisson,
+    warmup: Warmup = 0,
+    model: Model = "auto",
+    api: ApiName = Api.auto,
+    api_key_env: KeyName = None,
+    header: Header = None,
+    extra_body: ExtraBody = None,
+    error_rate: ErrorRate = "1%",
+    stall: Stall = "60s",
+    seed: Seed = 0,
+    as_json: AsJson = False,
+    requests_out: Rows = None,
+) -> None:
+    """Send one load to an endpoint and measure it.
+
+    \b
+    audit probe --url http://127.0.0.1:8000/v1 --concurrency 32 --requests 200 \\
+                --prompt-tokens 16:256 --output-tokens 64
+    audit probe --url ... --rate 5/s --requests 300 --prompt-tokens 1000 --output-tokens 200 --json
+
+    Exits 0, with 1 where more requests failed than --error-rate allows, with 3 where nothing could be measured.
+    """
+    from auditor.instruments.probe import Question
+    from auditor.probe.target import Deadlines
+    from auditor.profile import Endpoint
+    from auditor.units import DURATION, SHARE
+
+    question = Question(
+        concurrency=concurrency,
+        requests=_positive("--requests", requests),
+        prompt=_range("--prompt-tokens", prompt_tokens),
+        output=_range("--output-tokens", output_tokens),
+        rate=_rate(rate),
+        arrivals=arrivals.value,
+        warmup=warmup,
+        seed=seed,
+    )
+    endpoint = Endpoint(
+        url=url,
+        model=model,
+        api=api.value,
+        api_key_env=api_key_env,
+        metrics=None,
+        headers=_headers(header or []),
+        extra_body=_body(extra_body),
+    )
+    allowed = _value("--error-rate", error_rate, SHARE.parse)
+    deadlines = Deadlines(gap=_value("--stall", stall, DURATION.parse))
+    if requests_out is not None:
+        _check_writable(requests_out)
+    probed = _probe(question, endpoint, _key(api_key_env), deadlines)
+    _deliver(probed, requests_out, as_json=as_json)
+    raise typer.Exit(_exit_code(probed, allowed))
+
+
+# --------------------------------------------------------------------------------------------------------------- flags
+
+
+def _value(flag: str, text: str, parse: Any) -> Any:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise UsageError(f"{flag} {text[:60]}: {error}") from None
+
+
+def _positive(flag: str, value: int) -> int:
+    if value < 1:
+        raise UsageError(f"{flag} {value}: at least one")
+    return value
+
+
+def _range(flag: str, text: str) -> tuple[int, int]:
+    """Lowest and highest of P or LO:HI."""
+    from auditor.units import TOKENS
+
+    first, colon, last = text.partition(":")
+    low = int(_value(flag, first, TOKENS.parse))
+    high = int(_value(flag, last, TOKENS.parse)) if colon else low
+    if not 1 <= low <= high:
+        raise UsageError(f"{flag} {text[:60]}: needs a length of at least one token, or LO:HI with LO no more than HI")
+    return low, high
+
+
+def _rate(text: str | None) -> float | None:
+    from auditor.units import RATE
+
+    if text is None:
+        return None
+    rate = float(_value("--rate", text, RATE.parse))
+    if rate <= 0:
+        raise UsageError(f"--rate {text[:60]}: needs more than nothing")
+    return rate
+
+
+def _headers(lines: list[str]) -> dict[str, str]:
+    headers = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon or not name.strip():
+            raise UsageError("--header: write it as 'Name: value'")
+        headers[name.strip()] = value.strip()
+    return headers
+
+
+def _body(text: str | None) -> dict[str, Any]:
+    try:
+        body = json.loads(text) if text else {}
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"--extra-body: no JSON ({error})") from None
+    if not isinstance(body, dict):
+        raise UsageError("--extra-body: needs a JSON object, such as '{\"top_p\": 0.9}'")
+    return body
+
+
+def _key(name: str | None) -> str | None:
+    if name is None:
+        return None
+    key = os.environ.get(name)
+    if not key:
+        raise UsageError(f"--api-key-env {name[:60]}: no such environment variable is set; export it first")
+    return key
+
+
+def _check_writable(path: Path) -> None:
+    """Raise UsageError now rather than after the load."""
+    try:
+        path.open("ab").close()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"--requests-out {path}: cannot be written ({reason}); choose another path") from None
+
+
+# ------------------------------------------------------------------------------------------------------------- running
+
+
+def _probe(question: "Question", endpoint: "Endpoint", key: str | None, deadlines: "Deadlines") -> "Probed":
+    from auditor.cli.progress import progress
+
+    show = progress(sys.stderr)
+    try:
+        return asyncio.run(_watched(question, endpoint, key, deadlines, show))
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+    finally:
+        show.close()
+
+
+async def _watched(
+    question: "Question", endpoint: "Endpoint", key: str | None, deadlines: "Deadlines", show: "Lines | Bars"
+) -> "Probed":
+    from auditor.cli.progress import beat
+    from auditor.probe.instrument import measure
+
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    heart = asyncio.create_task(beat(show))
+    try:
+        return await measure(question, endpoint, key, show, deadlines)
+    finally:
+        heart.cancel()
+        with suppress(asyncio.CancelledError):
+            await heart
+
+
+def _deliver(probed: "Probed", rows: Path | None, *, as_json: bool) -> None:
+    from auditor.instruments.probe import document, row
+    from auditor.report.probe import render
+
+    if rows is not None:
+        lines = (json.dumps(row(sample)) for sample in probed.measurement.samples)
+        rows.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    write(json.dumps(document(probed), indent=2) + "\n" if as_json else render(probed))
+
+
+def _exit_code(probed: "Probed", allowed: float) -> int:
+    from auditor.instruments.probe import failed_share
+
+    if probed.measurement.stopped == "interrupted":
+        return INTERRUPTED
+    share = failed_share(probed.measurement)
+    return NOT_READY if share is not None and share > allowed else 0

@@ -1,0 +1,187 @@
+"""One load on one endpoint, without an audit: the model found, prompt lengths set, the load sent and measured.
+
+Nothing is generated but what was asked for where the server counts tokens itself (/tokenize); elsewhere a few short
+requests come first, as before an audit.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from auditor.errors import NothingMeasured, PreflightFailed
+from auditor.instruments.probe import Probed, Question, load_of
+from auditor.measurement import Measurement, Sample
+from auditor.probe.contact import Contact, connect, place_of
+from auditor.probe.counting import Api, counted
+from auditor.probe.events import Event, Listener
+from auditor.probe.load import LoadSource, LocalSource, Stop
+from auditor.probe.models import choose_model, list_models
+from auditor.probe.preflight import preflight
+from auditor.probe.prompts import Prompts
+from auditor.probe.scrape import headers_for
+from auditor.probe.target import Deadlines, Target
+from auditor.profile import Endpoint, Profile
+from auditor.redact import Redactor
+
+__all__ = ["measure"]
+
+_HOPELESS = 50  # requests in a row that reached nobody: the endpoint is gone
+_UNREACHED = ("connect", "tls")
+_FLAGS: Mapping[str, str] = {
+    "endpoint.url": "--url",
+    "endpoint.model": "--model",
+    "endpoint.api_key_env": "--api-key-env",
+    "endpoint.api": "--api",
+    "endpoint.headers": "--header",
+}
+Force = Literal["min_tokens", "ignore_eos"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """Where the load goes and what its prompts are made of."""
+
+    target: Target
+    prompts: Prompts
+    counted: str
+    notes: tuple[str, ...] = ()
+
+
+async def measure(
+    question: Question, endpoint: Endpoint, key: str | None, events: Listener, deadlines: Deadlines
+) -> Probed:
+    """Send what was asked for and measure it. When cancelled, what was measured until then is returned.
+
+    Raises PreflightFailed where no load can be sent, NothingMeasured where not one request was answered, UsageError for
+    limits of this machine. Messages name flags of the command line and hold no secrets.
+    """
+    profile = Profile(version=1, name="probe", endpoint=endpoint)
+    try:
+        ready = await _prepare(profile, key, question, events, deadlines)
+    except PreflightFailed as failure:
+        raise PreflightFailed(_flagged(_without_secrets(str(failure), endpoint, key))) from None
+    load = load_of(question)
+    events(Event(kind="load_start", load=load.id, total=question.requests, text=_described(question)))
+    source: LoadSource = LocalSource(ready.target, ready.prompts, deadlines)
+    measurement = await source.run(load, on_sample=_telling(events, question.requests), stop=_gone(question))
+    ended = Event(kind="load_end", load=load.id, done=len(measurement.samples), text=measurement.stopped or "")
+    events(ended)
+    _check_answered(measurement)
+    return Probed(
+        question=question,
+        url=endpoint.url,
+        model=ready.target.model,
+        api=ready.target.api,
+        counted=ready.counted,
+        measurement=measurement,
+        notes=ready.notes,
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------- beforehand
+
+
+async def _prepare(
+    profile: Profile, key: str | None, question: Question, events: Listener, deadlines: Deadlines
+) -> _Ready:
+    """The model, the API and the lengths of words, found without generating where that is possible."""
+    events(Event(kind="stage", text=f"asking {place_of(profile.endpoint.url).host} for its model"))
+    contact = connect(place_of(profile.endpoint.url), profile, key)
+    try:
+        await contact.greet()
+        model = choose_model(profile, {"/v1/models": await list_models(contact)}, certain=False)
+        target = _target(profile, key, model)
+        counts = await _count(contact, target, profile)
+    finally:
+        await contact.client.aclose()
+    return counts or await _try_out(target, profile, question, events, deadlines)
+
+
+def _target(profile: Profile, key: str | None, model: str) -> Target:
+    endpoint = profile.endpoint
+    return Target(
+        url=endpoint.url,
+        model=model,
+        api="completions" if endpoint.api == "completions" else "chat",
+        headers=headers_for(profile, endpoint.url, key),
+        extra_body=endpoint.extra_body,
+        verify_tls=endpoint.verify_tls,
+    )
+
+
+async def _count(contact: Contact, target: Target, profile: Profile) -> _Ready | None:
+    """By /tokenize; None where the server has none."""
+    apis: tuple[Api, ...] = ("chat", "completions") if profile.endpoint.api == "auto" else (target.api,)
+    found = await counted(contact, target.model, apis)
+    if found is None:
+        return None
+    prompts = Prompts(seed=0, tokens_per_word=found.tokens_per_word, template_tokens=found.template_tokens)
+    return _Ready(replace(target, api=found.api, force=found.force), prompts, "/tokenize")
+
+
+async def _try_out(
+    target: Target, profile: Profile, question: Question, events: Listener, deadlines: Deadlines
+) -> _Ready:
+    """By a few short generations."""
+    events(Event(kind="stage", text="no /tokenize there: a few short requests tell how long its words are"))
+    answers = await preflight(target, deadlines, any_api=profile.endpoint.api == "auto", context=None)
+    force: Force | None = "min_tokens" if answers.min_tokens else "ignore_eos" if answers.ignore_eos else None
+    target = replace(answers.target, force=force, usage=answers.usage is not False)
+    words = answers.tokens_per_word
+    prompts = Prompts(seed=question.seed, tokens_per_word=words or 1.0, template_tokens=answers.template_tokens)
+    return _Ready(target, prompts, "usage of short requests" if words else "nobody", tuple(answers.warnings))
+
+
+# ------------------------------------------------------------------------------------------------------------ the load
+
+
+def _described(question: Question) -> str:
+    if question.rate is None:
+        return f"{question.concurrency} at once"
+    return f"{question.rate:g}/s, {question.arrivals} arrivals"
+
+
+def _telling(events: Listener, total: int) -> Callable[[Sample], None]:
+    done = 0
+
+    def tell(_: Sample) -> None:
+        nonlocal done
+        done += 1
+        events(Event(kind="request", load="probe", done=done, total=total))
+
+    return tell
+
+
+def _gone(question: Question) -> Stop:
+    """Ends the load where the endpoint is gone; every other failure is measured to the end."""
+    most = max(_HOPELESS, 2 * question.concurrency)
+
+    def stop(samples: Sequence[Sample]) -> str | None:
+        latest = samples[-most:]
+        if len(latest) == most and all(s.error in _UNREACHED for s in latest):
+            return f"the last {most} requests reached nobody ({latest[-1].detail})"
+        return None
+
+    return stop
+
+
+def _check_answered(measurement: Measurement) -> None:
+    judged = measurement.judged
+    if judged and all(s.status is None for s in judged):
+        first = judged[0]
+        raise NothingMeasured(
+            f"not one of {len(judged)} requests was answered ({first.error}: {first.detail}); look at the server's log"
+        )
+
+
+# ------------------------------------------------------------------------------------------------------------ messages
+
+
+def _flagged(text: str) -> str:
+    """A message that names fields of a profile, naming flags instead."""
+    return re.sub(r"\bendpoint\.[a-z_]+", lambda match: _FLAGS.get(match[0], match[0]), text)
+
+
+def _without_secrets(text: str, endpoint: Endpoint, key: str | None) -> str:
+    return Redactor([key or "", *endpoint.headers.values()]).text(text)
