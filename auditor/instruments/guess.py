@@ -25,7 +25,7 @@ def guess(row: Mapping[str, Any], base: Path | None = None) -> dict[str, Any]:
     metric = row.get("metric")
     if metric is not None and (not isinstance(metric, str) or metric not in METRICS):
         hint = did_you_mean(str(metric), METRICS)
-        raise UsageError(f"metric: {one_line(str(metric))} is not known{hint}; known are {', '.join(METRICS)}")
+        raise UsageError(f"metric: {one_line(str(metric)[:60])} is not known{hint}; known are {', '.join(METRICS)}")
     found, load = asked(row, ("metric",), base)
     ready = theory(found)
     said = [*unsure(found.geometry, found.settings, found.sources), *filter(None, [longer(found, load)])]

@@ -94,12 +94,21 @@ def theory(found: Inputs) -> Theory:
     """What predictions take. Raises UsageError where the device's speed or the model's size is not known."""
     device = found.device
     if device is None:
-        raise UsageError(found.no_device.removesuffix("; or give gpu_memory_gib"))
+        raise UsageError(_without_memory(found.no_device))
     if not device.bandwidth:
         raise UsageError(f"accelerator: no speed is known of {device.name}{_neighbours(device.name)}")
     if not found.geometry.parameters or not found.geometry.active_parameters:
         raise UsageError("model: its layers alone do not tell its speed; give model, model_config or its inline form")
     return found.geometry, found.settings, device
+
+
+def _without_memory(said: str) -> str:
+    """Why there is no device, without the advice to give its memory, which tells no speed."""
+    host = " has the memory of its host: give gpu_memory_gib"
+    if said.endswith(host):
+        name = said.removesuffix(host).removeprefix("accelerator: ")
+        return f"accelerator: no speed is known of {name}; this-cpu is measured on the machine that it is asked on"
+    return said.removesuffix(" or give gpu_memory_gib").rstrip(";,")
 
 
 def _neighbours(name: str) -> str:

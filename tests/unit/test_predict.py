@@ -108,7 +108,9 @@ WRONG = [
     ({"accelerator": "h1000"}, "unknown accelerator 'h1000', did you mean h100-sxm"),
     ({"accelerator": "h1000", "gpu_memory_gib": 80}, "no speed is known of h1000"),
     ({"accelerator": "m3-maxx-128gb"}, "no speed is known of m3-maxx-128gb: unknown accelerator 'm3-maxx-128gb', did"),
-    ({"accelerator": None}, "accelerator: none is named"),
+    ({"accelerator": None}, "accelerator: none is named; name one"),
+    ({"accelerator": "cpu"}, "accelerator: no speed is known of cpu; this-cpu is measured on the machine"),
+    ({"metric": "x" * 9999}, "metric: " + "x" * 60 + " is not known"),
     ({"batches": 3}, "batches: unknown key"),
     ({"context_tokens": 5}, "context_tokens: 5 tokens held are fewer than the prompt's 4,000"),
 ]
@@ -120,6 +122,8 @@ def test_mistakes_name_the_key(changes, words):
         guess({**ROW, **changes})
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+    assert "gpu_memory_gib" not in str(caught.value)  # it tells no speed
+    assert len(str(caught.value)) < 300
 
 
 # ---------------------------------------------------------------------------------------------------------------- ages
