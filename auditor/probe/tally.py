@@ -3,7 +3,9 @@
 Pure. It reads OpenAI chat and completions streams; the engines differ, so the rules look at the event, not at the
 engine's name:
 
-1. Any event with visible output: content, text, reasoning, reasoning_content, reasoning_details, refusal, tool calls.
+1. Any event with visible output: content, text, reasoning, reasoning_content, reasoning_details, refusal, tool calls,
+   and text in a field that this reader does not know: servers invent new ones, and a token that is not read would make
+   the first that is read late. Thoughts are fields and parts that are named so.
 2. An event whose content or text is an empty string, with no role and no finish_reason: a token that decoded to nothing
    (vLLM sends these, as does SGLang for completions). Where the server counts fewer tokens than there are events, only
    rule 1 holds: the empty ones were padding.
@@ -33,7 +35,11 @@ _DETAIL = 300
 _PAGE_HEAD = 8192
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 _MOST_TOKENS = 10**9  # of one request: whatever is more is no count
+_MOST_TEXT = 200  # characters a token in the mean: no vocabulary's tokens are so long
 _BROKEN = ("abort", "error")
+_THOUGHTS = re.compile(r"reason|think|thought")
+_NO_OUTPUT = frozenset(("role", "content", "refusal", "tool_calls", "function_call", "name", "id", "type", "index"))
+_PARTS = ("text", "thinking", "summary", "transcript", "data")  # where a part of a message holds its text
 
 
 class Event(NamedTuple):
@@ -80,13 +86,18 @@ class _Weight(NamedTuple):
     stop_reason: bool
 
 
-def _text(value: Any) -> int:
-    """Characters in a string, or in the texts of a list of parts."""
+def _text(value: Any, depth: int = 4) -> int:
+    """Characters in a string, in a part of a message, or in a list of parts that may hold parts."""
     if isinstance(value, str):
         return len(value)
-    if isinstance(value, list):
-        return sum(_text(part.get("text") or part.get("summary") or part.get("data")) for part in _dicts(value))
-    return 0
+    if isinstance(value, dict) and depth:
+        return next((size for key in _PARTS if (size := _text(value.get(key), depth - 1))), 0)
+    return sum(_text(part, depth - 1) for part in value) if isinstance(value, list) and depth else 0
+
+
+def _thinks(part: Any) -> bool:
+    """Whether a part of a message holds thoughts."""
+    return isinstance(part, dict) and _THOUGHTS.search(str(part.get("type"))) is not None
 
 
 def _dicts(value: Any) -> list[dict[str, Any]]:
@@ -106,12 +117,16 @@ def _weigh(choice: Mapping[str, Any]) -> _Weight:
         message = choice.get("message")
         delta = message if isinstance(message, dict) else {}
     content = choice.get("text") if "text" in choice else delta.get("content")
-    answer = _text(content)
-    reasoning = 0
+    answer, reasoning = _text(content), 0
+    if isinstance(content, list):
+        reasoning = _text([part for part in content if _thinks(part)])
+        answer -= reasoning
     if len(delta) > 1 or not answer:
         answer += _text(delta.get("refusal")) + _calls(delta)
-        thoughts = ("reasoning", "reasoning_content", "reasoning_details")
-        reasoning = max(_text(delta.get(key)) for key in thoughts)
+        others = {key: size for key, value in delta.items() if key not in _NO_OUTPUT and (size := _text(value))}
+        reasoning += max((size for key, size in others.items() if _THOUGHTS.search(key)), default=0)
+        if not delta.get("role"):
+            answer += sum(size for key, size in others.items() if not _THOUGHTS.search(key))
     finish = choice.get("finish_reason")
     empty = content == "" and not answer and not reasoning and not delta.get("role")
     return _Weight(answer, reasoning, empty, str(finish) if finish else None, "stop_reason" in choice)
@@ -253,6 +268,8 @@ class Tally:
             counted = None
         if counted == 0 and any(self._chars):
             counted = None
+        if counted and (text := sum(self._chars)) > _MOST_TEXT * counted:
+            detail = f"{text} characters in {counted} tokens: far more text than these hold; the server's count stands"
         arrivals, chars = self._arrivals(counted)
         estimated = counted is None and bool(arrivals)
         output = len(arrivals) if estimated else counted
