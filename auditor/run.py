@@ -305,7 +305,8 @@ async def _measured(
         events(Event(kind="note", text=note.message))
     async with local_source(profile, served, loaded.key, loaded.prompts) as source:
         watcher = _watcher(keep, events)
-        return replace(evidence, measurements=await run_plan(plan, source, profile.probe.budget, watcher))
+        measured = await run_plan(plan, source, profile.probe.budget, watcher, spent_tokens=served.spent_tokens)
+        return replace(evidence, measurements=measured)
 
 
 def _with_failure(report: Report, keep: store.Recording) -> Report:

@@ -5,11 +5,14 @@ they come together by chance. An open loop follows a schedule whatever the servi
 """
 
 import random
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate
 
+from auditor.loads import Load
 from auditor.measurement import Measurement, Sample
 
-__all__ = ["poisson", "reached"]
+__all__ = ["poisson", "reached", "with_rate"]
 
 
 def poisson(warmup: int, count: int, rng: random.Random) -> tuple[float, ...]:
@@ -26,6 +29,15 @@ def _span(begin: float, count: int, rng: random.Random) -> list[float]:
     gaps = [rng.expovariate(1.0) for _ in range(count)]
     stretch = count / sum(gaps) if gaps else 1.0
     return [begin + stretch * at for at in accumulate(gaps[:-1], initial=0.0)] if gaps else []
+
+
+def with_rate(load: Load, measured: Sequence[Measurement]) -> Load | None:
+    """The load at the rate that the closed loop before it reached; None where it has no rate and there is none."""
+    if not load.arrivals or load.rate is not None:
+        return load
+    closed = next((m for m in reversed(measured) if m.load.purpose == "slo" and not m.load.arrivals), None)
+    rate = reached(closed) if closed is not None else None
+    return replace(load, rate=rate) if rate else None
 
 
 def reached(measurement: Measurement) -> float | None:

@@ -1,13 +1,12 @@
 """How many requests the SLOs of a profile need to be decided."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from auditor.profile import Profile, Slo
 from auditor.theory.statistics import needed
 
-__all__ = ["Demand", "SLO_OF", "demands"]
+__all__ = ["SLO_OF", "Demand", "demands"]
 
 MISSES_PLANNED = (2, 10)  # requests over an SLO that the planned n still lets pass: at least, and where cheap
 CHEAP = 0.25  # of the budget's requests: what an SLO may take to bear more misses than the fewest

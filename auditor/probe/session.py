@@ -1,21 +1,22 @@
 """Run a plan's loads one after another on one source, within the budget, losing nothing that was measured."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from auditor.loads import Load, Plan
 from auditor.measurement import Measurement, Sample, Served
-from auditor.plan.stopping import stop_rule
+from auditor.plan.arrivals import with_rate
+from auditor.plan.stopping import stop_rule, time_for
 from auditor.probe.load import LoadSource, LocalSource
 from auditor.probe.prompts import Prompts
 from auditor.probe.scrape import headers_for, scraper
 from auditor.probe.target import Target
 from auditor.profile import Budget, Profile, is_loopback
 
-__all__ = ["INTERRUPTED", "Watcher", "is_loopback", "local_source", "run_plan", "target_of"]
+__all__ = ["INTERRUPTED", "Judge", "Watcher", "is_loopback", "local_source", "run_plan", "target_of"]
 
 INTERRUPTED = "interrupted"
 
@@ -29,38 +30,102 @@ class Watcher:
     load_ended: Callable[[Measurement], None]
 
 
-async def run_plan(plan: Plan, source: LoadSource, budget: Budget, watcher: Watcher) -> tuple[Measurement, ...]:
-    """Measure every load of `plan` in order.
-
-    Ends early when a load ended early: the time is spent, the endpoint answers nothing, or the user interrupted. What
-    was measured until then is returned; the last measurement's `stopped` says why.
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """What the requests so far mean for those to come. `more` is asked once, after the SLO loads: would more requests
+    decide what they leave open? `over` is asked while an SLO load runs, with the loads before it: a reason ends it
+    where nothing can change the outcome any more.
     """
-    clock = asyncio.get_running_loop().time
-    begin = clock()
-    measured: list[Measurement] = []
-    for load in plan.loads:
-        started = clock() - begin
-        watcher.load_started(load)
-        measurement = await source.run(
+
+    more: Callable[[Sequence[Measurement]], bool] = lambda _: False
+    over: Callable[[Sequence[Measurement], Load, Sequence[Sample]], str | None] = lambda *_: None
+
+
+async def run_plan(
+    plan: Plan,
+    source: LoadSource,
+    budget: Budget,
+    watcher: Watcher,
+    *,
+    judge: Judge | None = None,
+    spent_tokens: int = 0,
+) -> tuple[Measurement, ...]:
+    """Measure the loads of `plan` in order, those in reserve after the SLO loads where `judge` asks for more.
+
+    Ends early when a load ended early: the budget is spent, the endpoint answers nothing, or the user interrupted. What
+    was measured until then is returned; the last measurement's `stopped` says why. `spent_tokens` were spent before.
+    """
+    session = _Session(source, budget, watcher, judge or Judge())
+    session.tokens = spent_tokens
+    target = [load for load in plan.loads if load.purpose in ("cold", "slo")]
+    await session.run(target)
+    if session.needs(plan.reserve):
+        await session.run(plan.reserve)
+    await session.run(load for load in plan.loads if load not in target)
+    return tuple(session.measured)
+
+
+class _Session:
+    """A plan under way: what was measured and spent."""
+
+    def __init__(self, source: LoadSource, budget: Budget, watcher: Watcher, judge: Judge) -> None:
+        self.source, self.budget, self.watcher, self.judge = source, budget, watcher, judge
+        self.tokens = 0
+        self.measured: list[Measurement] = []
+        self.clock = asyncio.get_running_loop().time
+        self.begun = self.clock()
+        self.settled: str | None = None
+        self.ended = False
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the first load."""
+        return self.clock() - self.begun
+
+    async def run(self, loads: Iterable[Load]) -> None:
+        """Measure loads until one is ended from outside; what cannot change the outcome any more is left out."""
+        for load in loads:
+            timed = with_rate(load, self.measured)
+            if not self.ended and timed is not None and not (self.settled and load.purpose == "slo"):
+                await self._measure(timed)
+
+    def needs(self, reserve: Sequence[Load]) -> bool:
+        """Whether the loads in reserve should run."""
+        if self.ended or self.settled or not reserve or not self.judge.more(self.measured):
+            return False
+        return time_for(reserve, self.measured, self.elapsed, self.budget)
+
+    async def _measure(self, load: Load) -> None:
+        started = self.elapsed
+        self.watcher.load_started(load)
+        measurement = await self.source.run(
             load,
-            on_sample=_telling(watcher, load),
-            stop=_stopping(load, clock, begin, budget),
+            on_sample=lambda sample: self._ended(load, sample),
+            stop=lambda samples: self._over(load, samples) or self._spent(load, samples),
         )
-        measured.append(replace(measurement, started=started))
-        watcher.load_ended(measured[-1])
-        if measurement.stopped:
-            break
-    return tuple(measured)
+        self.tokens += sum(map(_tokens, measurement.warmup))
+        self.measured.append(replace(measurement, started=started))
+        self.watcher.load_ended(self.measured[-1])
+        self.ended = measurement.stopped not in (None, self.settled)
+
+    def _ended(self, load: Load, sample: Sample) -> None:
+        self.tokens += _tokens(sample)
+        self.watcher.sample(load, sample)
+
+    def _spent(self, load: Load, samples: Sequence[Sample]) -> str | None:
+        return stop_rule(load, samples, self.elapsed, self.budget, self.tokens)
+
+    def _over(self, load: Load, samples: Sequence[Sample]) -> str | None:
+        if load.purpose != "slo":
+            return None
+        self.settled = self.judge.over(self.measured, load, samples)
+        return self.settled
 
 
-def _telling(watcher: Watcher, load: Load) -> Callable[[Sample], None]:
-    return lambda sample: watcher.sample(load, sample)
-
-
-def _stopping(
-    load: Load, clock: Callable[[], float], begin: float, budget: Budget
-) -> Callable[[Sequence[Sample]], str | None]:
-    return lambda samples: stop_rule(load, samples, clock() - begin, budget)
+def _tokens(sample: Sample) -> int:
+    """Tokens that a request took, as the server counted them; as asked where it did not."""
+    prompt = sample.asked_prompt_tokens if sample.prompt_tokens is None else sample.prompt_tokens
+    return prompt + (sample.output_tokens or 0)
 
 
 @asynccontextmanager

@@ -4,9 +4,12 @@ from collections import Counter
 
 import pytest
 
-from auditor.loads import Load, Shape
-from auditor.measurement import Sample, Served
-from auditor.plan import Pace, _seconds, concurrency, demands, make_plan, stop_rule, without_loads
+from auditor.loads import Load, Plan, Shape
+from auditor.measurement import Measurement, Sample, Served
+from auditor.plan.demands import demands
+from auditor.plan.make import make_plan, without_loads
+from auditor.plan.pace import Pace, concurrency, seconds
+from auditor.plan.stopping import stop_rule, time_for
 from auditor.profile import (
     Budget,
     Endpoint,
@@ -41,16 +44,78 @@ def profile(**changes: object) -> Profile:
     return Profile(**(base | changes))  # type: ignore[arg-type]
 
 
+def target(plan: Plan) -> tuple[Shape, ...]:
+    """The requests on which the SLOs are judged: those of the closed loop, then those of the bursts."""
+    return tuple(s for load in plan.loads if load.purpose == "slo" for s in load.shapes)
+
+
 def load_named(plan_loads: tuple[Load, ...], name: str) -> Load:
     return next(load for load in plan_loads if load.id == name)
 
 
 def test_requests_come_from_the_rule_that_needs_most() -> None:
     # error rate 1 % at 0.95 with two misses allowed needs 628 requests; p95 needs 124
-    slo = load_named(make_plan(profile()).loads, "slo")
-    assert len(slo.shapes) == 628
-    assert slo.concurrency == 8
-    assert len(slo.warmup) == 8
+    plan = make_plan(profile())
+    closed, bursts = load_named(plan.loads, "slo"), load_named(plan.loads, "bursts")
+    assert (len(closed.shapes), len(bursts.shapes)) == (314, 314)
+    assert closed.concurrency == 8
+    assert (len(closed.warmup), len(bursts.warmup)) == (8, 8)
+
+
+def test_the_closed_loop_gets_three_turnovers_of_five() -> None:
+    """40 in flight take 200 requests to be steady, more than the 124 that p95 wants: 120 closed and 80 in bursts."""
+    many = Traffic(target_concurrency=40, classes=profile().traffic.classes)
+    small = Probe(budget=Budget(duration=600, requests=500, tokens=4_000_000))
+    plan = make_plan(profile(traffic=many, probe=small, slo=Slo(ttft={"p95": 1.0})))
+    assert [len(load_named(plan.loads, name).shapes) for name in ("slo", "bursts")] == [120, 80]
+
+
+def test_bursts_arrive_by_chance_but_as_many_as_asked() -> None:
+    """8 of warm-up in the first 8 mean gaps, 314 in the 314 after; independent users come as close as chance brings
+    them: 63 % of the gaps are shorter than the mean (1 - 1/e).
+    """
+    bursts = load_named(make_plan(profile()).loads, "bursts")
+    assert bursts.rate is None
+    assert len(bursts.arrivals) == 8 + 314
+    assert (bursts.arrivals[0], bursts.arrivals[8]) == (0, 8)
+    assert list(bursts.arrivals) == sorted(bursts.arrivals)
+    assert bursts.arrivals[-1] < 8 + 314
+    gaps = [later - at for at, later in zip(bursts.arrivals[8:], bursts.arrivals[9:], strict=False)]
+    assert 0.56 <= sum(gap < 1 for gap in gaps) / len(gaps) <= 0.70
+
+
+def test_bursts_come_at_the_declared_rate_where_there_is_one() -> None:
+    rate = Traffic(request_rate=5.0, classes=profile().traffic.classes)
+    assert load_named(make_plan(profile(traffic=rate)).loads, "bursts").rate == 5.0
+
+
+def test_more_is_kept_in_reserve_where_the_budget_has_room() -> None:
+    """2 x (124 + 16) requests for p95 with two misses, and 63 of the ladders and the cold one: 343 of 400."""
+    slo = Slo(ttft={"p95": 1.0})
+    plan = make_plan(profile(slo=slo, probe=Probe(budget=Budget(duration=600, requests=400, tokens=4_000_000))))
+    assert [load.id for load in plan.reserve] == ["slo-2", "bursts-2"]
+    assert [len(load.shapes) for load in plan.reserve] == [62, 62]
+    assert plan.requests == sum(len(load.shapes) + len(load.warmup) for load in (*plan.loads, *plan.reserve))
+    assert {load.shapes for load in plan.reserve}.isdisjoint({load.shapes for load in plan.loads})
+    small = make_plan(profile(slo=slo, probe=Probe(budget=Budget(duration=600, requests=250, tokens=4_000_000))))
+    assert small.reserve == ()
+
+
+def test_no_reserve_where_there_is_no_time_for_it() -> None:
+    """322 requests of 325 + 42.5 tokens in the mean, 8 at once: at 10 ms a step 80 s of prompts and 17 s of replies."""
+    slow = Pace(per_prompt_token=1e-3, per_step=0.01)
+    slo = Slo(ttft={"p95": 1.0})
+    long, short = (Probe(budget=Budget(duration=d, requests=2000, tokens=4_000_000)) for d in (600, 200))
+    assert make_plan(profile(slo=slo, probe=long), None, slow).reserve
+    assert not make_plan(profile(slo=slo, probe=short), None, slow).reserve
+
+
+def test_what_was_spent_before_the_plan_is_taken_off_the_budget() -> None:
+    served = Served(engine="vllm", api="chat", spent_requests=10, spent_tokens=50_000)
+    small = Probe(budget=Budget(duration=600, requests=300, tokens=100_000))
+    plan = make_plan(profile(probe=small), served)
+    assert plan.requests <= 290
+    assert plan.tokens <= 50_000
 
 
 def test_a_larger_budget_bears_more_misses() -> None:
@@ -58,14 +123,14 @@ def test_a_larger_budget_bears_more_misses() -> None:
     for requests, planned in ((400, 124), (700, 153), (900, 208), (2000, 336), (20_000, 336)):
         probe = Probe(budget=Budget(duration=600, requests=requests, tokens=4_000_000))
         plan = make_plan(profile(slo=Slo(ttft={"p95": 1.0}), probe=probe))
-        assert len(load_named(plan.loads, "slo").shapes) == planned
+        assert len(target(plan)) == planned
 
 
 def test_a_class_slo_needs_its_share_of_the_mix() -> None:
     wanted = Slo(classes={"b": Slo(ttft={"p95": 1.0})})
-    slo = load_named(make_plan(profile(slo=wanted)).loads, "slo")
-    assert len(slo.shapes) == 124 * 4
-    assert Counter(s.cls for s in slo.shapes) == {"a": 372, "b": 124}
+    shapes = target(make_plan(profile(slo=wanted)))
+    assert len(shapes) == 124 * 4
+    assert Counter(s.cls for s in shapes) == {"a": 372, "b": 124}
 
 
 @pytest.mark.parametrize(
@@ -85,11 +150,10 @@ def test_least_requests_to_pass(slo: Slo, least: int) -> None:
 def test_what_the_budget_cannot_decide_is_said_before_sending() -> None:
     small = Probe(budget=Budget(duration=600, requests=100, tokens=4_000_000))
     plan = make_plan(profile(probe=small))
-    slo = load_named(plan.loads, "slo")
-    assert len(slo.shapes) == 75 - 8  # three quarters of the budget, warm-up taken off
+    assert len(target(plan)) == 75 - 2 * 8  # three quarters of the budget, warm-up taken off
     [note] = [n for n in plan.notes if "slo.error_rate" in n.message]
     assert note.rules == ("W113",)
-    assert "needs 299 requests to pass and the budget allows 67" in note.message
+    assert "needs 299 requests to pass and the budget allows 59" in note.message
     assert plan.requests <= 100
 
 
@@ -126,15 +190,14 @@ def test_shared_prefixes_are_dealt_by_share() -> None:
         shared_prefix=SharedPrefix(tokens=400, share=0.5, distinct=2),
     )
     plan = make_plan(profile(traffic=Traffic(target_concurrency=4, classes=(cls,)), slo=Slo(ttft={"p95": 1.0})))
-    slo = load_named(plan.loads, "slo")
-    assert Counter(s.prefix for s in slo.shapes) == {0: 84, 1: 84, None: 168}
-    assert {s.prefix_tokens for s in slo.shapes} == {0, 400}
+    assert Counter(s.prefix for s in target(plan)) == {0: 84, 1: 84, None: 168}
+    assert {s.prefix_tokens for s in target(plan)} == {0, 400}
 
 
 def test_ladders_come_after_the_slo_load() -> None:
     purposes = [load.purpose for load in make_plan(profile()).loads]
-    assert purposes[:2] == ["cold", "slo"]
-    assert set(purposes[2:]) == {"prefill", "decode"}
+    assert purposes[:3] == ["cold", "slo", "slo"]
+    assert set(purposes[3:]) == {"prefill", "decode"}
 
 
 def test_decode_ladder_covers_batches_at_two_contexts() -> None:
@@ -157,12 +220,12 @@ def test_more_load_than_time_is_said() -> None:
     assert plan.seconds == 600
 
 
-@pytest.mark.parametrize(("replicas", "seconds"), [(1, 11.0), (2, 6.0)])
-def test_prompts_in_flight_share_their_replicas_devices(replicas: int, seconds: float) -> None:
+@pytest.mark.parametrize(("replicas", "took"), [(1, 11.0), (2, 6.0)])
+def test_prompts_in_flight_share_their_replicas_devices(replicas: int, took: float) -> None:
     """Ten at once, 1,000 + 100 tokens each: 10 x 1 s of prompts on each replica's share, and 100 steps of 10 ms."""
     shape = Shape(cls="chat", prompt_tokens=1000, output_tokens=100)
     load = Load(id="slo", purpose="slo", concurrency=10, shapes=(shape,) * 10)
-    assert _seconds(load, Pace(per_prompt_token=1e-3, per_step=1e-2), replicas) == pytest.approx(seconds)
+    assert seconds(load, Pace(per_prompt_token=1e-3, per_step=1e-2), replicas) == pytest.approx(took)
 
 
 def test_no_classes_no_load() -> None:
@@ -193,6 +256,18 @@ def test_stop_rule() -> None:
     assert stop_rule(load, _samples(19, "connect"), 5, budget) is None
     assert "all failed (connect)" in str(stop_rule(load, _samples(20, "connect"), 5, budget))
     assert stop_rule(load, [*_samples(20, "connect"), *_samples(1, None)], 5, budget) is None
+    assert stop_rule(load, _samples(1, None), 5, Budget(tokens=1000), 1000) is None
+    assert stop_rule(load, _samples(1, None), 5, Budget(tokens=1000), 1001) == "the token budget of 1,000 is spent"
+
+
+def test_time_for_more() -> None:
+    """40 requests took 10 s: 20 more take 5; three quarters of 20 s may go to the SLOs."""
+    shape = Shape(cls="a", prompt_tokens=1, output_tokens=1)
+    before = Load(id="slo", purpose="slo", concurrency=4, shapes=(shape,) * 30, warmup=(shape,) * 10)
+    more = Load(id="slo-2", purpose="slo", concurrency=4, shapes=(shape,) * 20)
+    measured = [Measurement(load=before, samples=(), duration=10.0)]
+    assert time_for([more], measured, 10.0, Budget(duration=20))
+    assert not time_for([more], measured, 10.1, Budget(duration=20))
 
 
 @pytest.mark.parametrize(
@@ -208,8 +283,9 @@ def test_a_small_budget_is_never_exceeded(requests: int, tokens: int) -> None:
 def test_warm_up_leaves_most_of_a_small_budget_to_the_measurement() -> None:
     many = Traffic(target_concurrency=1000, classes=profile().traffic.classes)
     plan = make_plan(profile(traffic=many, probe=Probe(budget=Budget(duration=600, requests=400, tokens=4_000_000))))
-    slo = load_named(plan.loads, "slo")
-    assert (len(slo.warmup), len(slo.shapes), slo.concurrency) == (100, 200, 200)  # of 300, three quarters of 400
+    loads = [load_named(plan.loads, name) for name in ("slo", "bursts")]
+    sizes = [(len(load.warmup), len(load.shapes), load.concurrency) for load in loads]
+    assert sizes == [(50, 120, 120), (50, 80, 1000)]  # of 300, three quarters of 400
     assert plan.requests <= 400
     assert any("a steady state at 1000 in flight takes 5000 requests" in note.message for note in plan.notes)
 
