@@ -5,7 +5,8 @@ bandwidth (p95 0.85 to 0.90), large products 0.72 to 0.84 of the 16-bit, 0.64 to
 fp4 peak from A100 to GB300 (ai-dynamo/aiconfigurator, systems/data/*/gemm). What a layer costs beside its bytes and
 FLOPs, and all spreads, come from published measurements of whole engines: aiconfigurator's silicon samples, NVIDIA's
 NIM performance page, XiongjieDai/GPU-Benchmarks-on-LLM-Inference, ggml-org/llama.cpp benches/dgx-spark.md, discussion
-4167, github sh1ng/llm-perf-bench, vllm-project/recipes.
+4167, github sh1ng/llm-perf-bench, vllm-project/recipes; of AMD's ROCm/vllm docs/dev-docker, alpharomercoma/
+MI300X-vs-H200, visorcraft/strix-halo-llm-perf and lhl/strix-halo-testing; of Apple's geerlingguy/ai-benchmarks.
 """
 
 from dataclasses import dataclass, replace
@@ -48,7 +49,8 @@ class DecodeLaw:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefillLaw:
     """Where the time of a prompt goes: shares as in `DecodeLaw`; `fixed` seconds and some for each layer and each layer
-    with routed experts or latent attention; `scores` bytes moved for each score of unfused attention.
+    with routed experts or latent attention; `scores` bytes moved for each score of unfused attention. `idle` is the
+    share of those seconds that a prompt still costs where nothing else runs, the fast end of the band.
     """
 
     weights: float
@@ -60,6 +62,7 @@ class PrefillLaw:
     per_latent_layer: float = 0.0
     fixed: float = 0.0
     scores: float = 0.0
+    idle: float = 1.0
     low: float
     high: float
     source: str
@@ -110,7 +113,7 @@ _SERVED = DecodeLaw(
 _CLASSES: dict[Class, DecodeLaw] = {
     "hopper": _SERVED,
     "blackwell": replace(_SERVED, experts=0.90),
-    "amd": replace(_SERVED, weights=0.65, experts=0.5, kv=0.60, per_layer=110e-6),
+    "amd": replace(_SERVED, weights=0.75, experts=0.5, kv=0.60, per_layer=70e-6),
     "cpu": replace(_SERVED, weights=0.60, experts=0.45, kv=0.40, per_layer=150e-6),
     "other": replace(_SERVED, weights=0.65, experts=0.5, kv=0.60, per_layer=100e-6),
 }
@@ -151,6 +154,11 @@ def _wider(law: DecodeLaw, low: float, high: float, why: str) -> DecodeLaw:
     return replace(law, low=law.low * low, high=law.high * high, source=f"{law.source}, {why}")
 
 
+# An idle engine: Llama-2-7B and 70B in 7 and 26 ms at 128 tokens on 1 and 4 H100 (NVIDIA/TensorRT-LLM v0.6.1,
+# docs/source/performance.md), Llama-3.1-8B in 14 ms (yobitelcomm.github.io/bench, vLLM 0.21).
+_IDLE = 0.2
+
+
 def _served_prefill(geometry: Geometry, settings: Settings, device: Device) -> PrefillLaw:
     kind, steps = device_class(device), _served_decode(geometry, replace(settings, enforce_eager=False), device)
     low, high, source = 0.76, 1.35, "single prompts through served dense models on H100, H200 and B200"
@@ -167,6 +175,7 @@ def _served_prefill(geometry: Geometry, settings: Settings, device: Device) -> P
         per_expert_layer=0.32e-3,
         per_latent_layer=1.9e-3,
         fixed=10e-3,
+        idle=_IDLE,
         low=low,
         high=high,
         source=source,
@@ -203,32 +212,42 @@ _LOCAL: dict[Class, _Local] = {
     "cpu": _Local(0.75, 0.50, 0.25, 0.25, 20e-6, 0.60, 1.60),
     "other": _Local(0.65, 0.50, 0.20, 0.20, 100e-6, 0.65, 1.60),
 }
+_APU = _Local(0.87, 0.50, 0.20, 0.20, 40e-6, 0.75, 1.35)  # AMD's with memory that is the CPU's too
+_LOCAL_EXPERT_LAYER: dict[Class, float] = {"apple": 100e-6}  # seconds more for a layer with routed experts
 _LOCAL_EXPERTS = 0.70  # of the products' share, what those of routed experts reach
 _UNPACK_K, _UNPACK = 3.1, 1.7  # FLOPs to unpack one weight of a k-quant, and of a plainer format
+_UNPACK_K_M1 = 10.0  # of a k-quant on Apple's first generation: 5.7 to 18 over M1 Max and M1 Ultra
 _UNFUSED = 14.0  # bytes moved for each score: written in 32 bit, masked, normalised, read
 
 
-def _unpack(settings: Settings) -> float:
+def _local(device: Device) -> _Local:
+    kind = device_class(device)
+    return _APU if kind == "amd" and device.kind == "unified" else _LOCAL[kind]
+
+
+def _unpack(settings: Settings, device: Device) -> float:
     if settings.weight_bits >= 16:
         return 0.0
-    return _UNPACK_K if "_k" in (settings.quantization or "").lower() else _UNPACK
+    if "_k" not in (settings.quantization or "").lower():
+        return _UNPACK
+    return _UNPACK_K_M1 if device.key.startswith("apple-m1") else _UNPACK_K
 
 
-def _local_products(geometry: Geometry, settings: Settings, kind: Class) -> float:
-    share = _LOCAL[kind].packed if settings.weight_bits < 16 else _LOCAL[kind].plain
+def _local_products(geometry: Geometry, settings: Settings, found: _Local) -> float:
+    share = found.packed if settings.weight_bits < 16 else found.plain
     return share * _LOCAL_EXPERTS if geometry.experts is not None else share
 
 
 def _local_decode(geometry: Geometry, settings: Settings, device: Device) -> DecodeLaw:
-    kind = device_class(device)
-    found = _LOCAL[kind]
+    kind, found = device_class(device), _local(device)
     law = DecodeLaw(
         weights=found.weights,
         experts=found.weights,
         kv=found.kv,
-        products=_local_products(geometry, settings, kind),
+        products=_local_products(geometry, settings, found),
         per_layer=found.per_layer,
-        unpack=_unpack(settings),
+        per_expert_layer=_LOCAL_EXPERT_LAYER.get(kind, 0.0),
+        unpack=_unpack(settings, device),
         low=found.low,
         high=found.high,
         source=f"llama.cpp on {kind} devices",
@@ -239,15 +258,15 @@ def _local_decode(geometry: Geometry, settings: Settings, device: Device) -> Dec
 
 
 def _local_prefill(geometry: Geometry, settings: Settings, device: Device) -> PrefillLaw:
-    kind = device_class(device)
+    kind, found = device_class(device), _local(device)
     low, high = (0.78, 1.24) if kind in {"geforce", "gddr", "hbm", "hopper", "apple", "gb10"} else (0.6, 1.7)
     if geometry.experts is not None:
         low, high = low * 0.8, high * 1.25
     return PrefillLaw(
-        weights=_LOCAL[kind].weights,
-        experts=_LOCAL[kind].weights,
-        products=_local_products(geometry, settings, kind),
-        attention=_LOCAL[kind].plain * 0.8,
+        weights=found.weights,
+        experts=found.weights,
+        products=_local_products(geometry, settings, found),
+        attention=found.plain * 0.8,
         per_layer=0.1e-3,
         scores=0.0 if settings.fused_attention or kind == "apple" else _UNFUSED,
         low=low,

@@ -298,7 +298,7 @@ def predict_prefill(
 
     Each chunk of tokens that a step takes reads the weights, multiplies and exchanges activations. A served prompt's
     fixed part is that of engines with a few sequences decoding. Under load TTFT also waits for other prompts and cannot
-    be predicted from outside; judge it by measurement.
+    be predicted from outside; judge it by measurement. The band's fast end is that of an engine that is idle.
     """
     limit = prefill_limit(geometry, settings, device, prompt_tokens, prompts)
     device, law = device.at(limit.bytes), prefill_law(geometry, settings, device)
@@ -312,7 +312,9 @@ def predict_prefill(
     crossing = chunks * geometry.layer_count * _exchange(geometry, settings, device, chunk)
     overhead = law.fixed + _per_layers(geometry, law) * (chunks if settings.engine == "llamacpp" else 1.0)
     parts = (stream, scores, compute, overhead + crossing)
-    return replace(_prediction(limit.seconds, parts, (law.low, law.high), law.source), links_s=crossing)
+    found = _prediction(limit.seconds, parts, (law.low, law.high), law.source)
+    idle = found.seconds - (1 - law.idle) * overhead
+    return replace(found, low=max(idle * law.low, limit.seconds), links_s=crossing)
 
 
 def _scores(geometry: Geometry, settings: Settings, device: Device, law: PrefillLaw, tokens: float) -> float:
