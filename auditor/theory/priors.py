@@ -188,7 +188,7 @@ def _served_prefill(geometry: Geometry, settings: Settings, device: Device) -> P
 @dataclass(frozen=True, slots=True)
 class _Local:
     """Shares of bandwidth for weights and cache, of the product peak for quantised and 16-bit weights, seconds a layer,
-    and the band of a step.
+    the band of a step, and seconds more for a layer with routed experts.
     """
 
     weights: float
@@ -198,6 +198,7 @@ class _Local:
     per_layer: float
     low: float
     high: float
+    per_expert_layer: float = 0.0
 
 
 _LOCAL: dict[Class, _Local] = {
@@ -207,13 +208,12 @@ _LOCAL: dict[Class, _Local] = {
     "hopper": _Local(0.68, 0.63, 0.085, 0.22, 100e-6, 0.84, 1.32),
     "blackwell": _Local(0.68, 0.63, 0.085, 0.22, 100e-6, 0.75, 1.45),
     "gb10": _Local(0.87, 0.63, 0.13, 0.26, 50e-6, 0.88, 1.18),
-    "apple": _Local(0.87, 0.63, 0.64, 0.64, 100e-6, 0.84, 1.30),
+    "apple": _Local(0.87, 0.63, 0.64, 0.64, 100e-6, 0.84, 1.30, 100e-6),
     "amd": _Local(0.75, 0.50, 0.20, 0.20, 100e-6, 0.70, 1.50),
     "cpu": _Local(0.75, 0.50, 0.25, 0.25, 20e-6, 0.60, 1.60),
     "other": _Local(0.65, 0.50, 0.20, 0.20, 100e-6, 0.65, 1.60),
 }
-_APU = _Local(0.87, 0.50, 0.20, 0.20, 40e-6, 0.75, 1.35)  # AMD's with memory that is the CPU's too
-_LOCAL_EXPERT_LAYER: dict[Class, float] = {"apple": 100e-6}  # seconds more for a layer with routed experts
+_APU = _Local(0.87, 0.50, 0.20, 0.20, 40e-6, 0.75, 1.35, 30e-6)  # AMD's with memory that is the CPU's too
 _LOCAL_EXPERTS = 0.70  # of the products' share, what those of routed experts reach
 _UNPACK_K, _UNPACK = 3.1, 1.7  # FLOPs to unpack one weight of a k-quant, and of a plainer format
 _UNPACK_K_M1 = 10.0  # of a k-quant on Apple's first generation: 5.7 to 18 over M1 Max and M1 Ultra
@@ -246,7 +246,7 @@ def _local_decode(geometry: Geometry, settings: Settings, device: Device) -> Dec
         kv=found.kv,
         products=_local_products(geometry, settings, found),
         per_layer=found.per_layer,
-        per_expert_layer=_LOCAL_EXPERT_LAYER.get(kind, 0.0),
+        per_expert_layer=found.per_expert_layer,
         unpack=_unpack(settings, device),
         low=found.low,
         high=found.high,
