@@ -1,4 +1,4 @@
-"""A source of load in virtual time, without sockets: a closed loop on the emulated scheduler and its law of time.
+"""A source of load in virtual time, without sockets: closed and open loops on the emulated scheduler, by its law.
 
 What the real source does against the emulator's server in minutes takes milliseconds here. It plays the engine alone:
 its front end's faults, its metrics page and the client's own delays need the server.
@@ -119,12 +119,12 @@ class _Run:
         self.kept: dict[bool, list[Sample]] = {True: [], False: []}
         self.snapshots: list[Snapshot] = []
         self.stopped: str | None = None
+        self.peak = 0
 
     def measure(self) -> Measurement:
         """Run the load to its end, or until `stop` ends it."""
         self._snap(0.0, "before")
-        for _ in range(min(self.load.concurrency, len(self.todo))):
-            self._send()
+        self._begin_sending()
         while self.events and self.stopped is None:
             moment, _, _, happens = heappop(self.events)
             while moment >= self.begun + _SAMPLE_EVERY * len(self.snapshots):
@@ -140,7 +140,7 @@ class _Run:
             warmup=tuple(sorted(self.kept[True], key=lambda sample: sample.index)),
             duration=self.now - self.begun,
             snapshots=tuple(self.snapshots),
-            client=ClientHealth(peak_inflight=min(self.load.concurrency, len(self.load.shapes)), clock="virtual"),
+            client=ClientHealth(peak_inflight=self.peak, clock="virtual"),
             stopped=self.stopped,
         )
 
@@ -148,6 +148,18 @@ class _Run:
         heappush(self.events, (moment, kind, next(self.numbers), happens))
 
     # ------------------------------------------------------------------------------------------------------ requests
+
+    def _begin_sending(self) -> None:
+        """Every slot of a closed loop its first request; all of an open loop at their times."""
+        if self.load.arrivals and self.load.rate is None:
+            raise ValueError(f"load {self.load.id} has arrivals and no rate")
+        for arrival in self.load.arrivals:
+            self._at(self.begun + arrival / (self.load.rate or 1.0), _ENTERS, self._send_one)
+        for _ in range(0 if self.load.arrivals else min(self.load.concurrency, len(self.todo))):
+            self._send()
+
+    def _send_one(self) -> None:
+        self._accepted(self._request(*self.todo.popleft()))
 
     def _send(self) -> None:
         """A slot sends its next request, which reaches the scheduler when the front end has tokenised it."""
@@ -173,6 +185,7 @@ class _Run:
             return False
         job.emit = lambda tokens, at, done: self._emit(request, tokens, at, done)
         self.flying.add(request)
+        self.peak = max(self.peak, len(self.flying))
         delay = law.frontend + law.frontend_per_token * job.prompt
         self._at(self.now + delay, _ENTERS, lambda: self._enter(request))
         return True
@@ -190,7 +203,7 @@ class _Run:
         if done:
             self.flying.discard(request)
             self._keep(request, status=200, finish_reason="length")
-            if self.stopped is None:
+            if self.stopped is None and not self.load.arrivals:
                 self._send()
 
     def _keep(self, request: _Request, **rest: Any) -> None:
@@ -212,6 +225,7 @@ class _Run:
             cached_tokens=job.cached if arrivals else None,
             first_tokens=request.first_tokens,
             arrivals=arrivals,
+            late=0.0 if self.load.arrivals else None,
             **rest,
         )
         self.kept[request.warm].append(sample)

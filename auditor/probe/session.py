@@ -30,15 +30,18 @@ class Watcher:
     load_ended: Callable[[Measurement], None]
 
 
+Opinion = Callable[[Sequence[Measurement]], str | None]
+"""What the loads measured so far mean for those to come: a reason, or None."""
+
+
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """What the requests so far mean for those to come. `more` is asked once, after the SLO loads: would more requests
-    decide what they leave open? `over` is asked while an SLO load runs, with the loads before it: a reason ends it
-    where nothing can change the outcome any more.
+    """Who judges in between. `more`, asked once after the SLO loads: more requests would decide what these leave open.
+    `decided`, asked before each further SLO load: nothing that it brings can change the outcome.
     """
 
-    more: Callable[[Sequence[Measurement]], bool] = lambda _: False
-    over: Callable[[Sequence[Measurement], Load, Sequence[Sample]], str | None] = lambda *_: None
+    more: Opinion = lambda _: None
+    decided: Opinion = lambda _: None
 
 
 async def run_plan(
@@ -57,11 +60,11 @@ async def run_plan(
     """
     session = _Session(source, budget, watcher, judge or Judge())
     session.tokens = spent_tokens
-    target = [load for load in plan.loads if load.purpose in ("cold", "slo")]
-    await session.run(target)
-    if session.needs(plan.reserve):
+    first = ("cold", "slo")
+    await session.run(load for load in plan.loads if load.purpose in first)
+    if plan.reserve and session.needs(plan.reserve):
         await session.run(plan.reserve)
-    await session.run(load for load in plan.loads if load not in target)
+    await session.run(load for load in plan.loads if load.purpose not in first)
     return tuple(session.measured)
 
 
@@ -74,7 +77,6 @@ class _Session:
         self.measured: list[Measurement] = []
         self.clock = asyncio.get_running_loop().time
         self.begun = self.clock()
-        self.settled: str | None = None
         self.ended = False
 
     @property
@@ -86,14 +88,13 @@ class _Session:
         """Measure loads until one is ended from outside; what cannot change the outcome any more is left out."""
         for load in loads:
             timed = with_rate(load, self.measured)
-            if not self.ended and timed is not None and not (self.settled and load.purpose == "slo"):
+            if not self.ended and timed is not None and not self._settled(load):
                 await self._measure(timed)
 
     def needs(self, reserve: Sequence[Load]) -> bool:
         """Whether the loads in reserve should run."""
-        if self.ended or self.settled or not reserve or not self.judge.more(self.measured):
-            return False
-        return time_for(reserve, self.measured, self.elapsed, self.budget)
+        possible = not self.ended and time_for(reserve, self.measured, self.elapsed, self.budget)
+        return possible and self.judge.more(self.measured) is not None
 
     async def _measure(self, load: Load) -> None:
         started = self.elapsed
@@ -101,25 +102,21 @@ class _Session:
         measurement = await self.source.run(
             load,
             on_sample=lambda sample: self._ended(load, sample),
-            stop=lambda samples: self._over(load, samples) or self._spent(load, samples),
+            stop=lambda samples: stop_rule(load, samples, self.elapsed, self.budget, self.tokens),
         )
         self.tokens += sum(map(_tokens, measurement.warmup))
         self.measured.append(replace(measurement, started=started))
         self.watcher.load_ended(self.measured[-1])
-        self.ended = measurement.stopped not in (None, self.settled)
+        self.ended = measurement.stopped is not None
 
     def _ended(self, load: Load, sample: Sample) -> None:
         self.tokens += _tokens(sample)
         self.watcher.sample(load, sample)
 
-    def _spent(self, load: Load, samples: Sequence[Sample]) -> str | None:
-        return stop_rule(load, samples, self.elapsed, self.budget, self.tokens)
-
-    def _over(self, load: Load, samples: Sequence[Sample]) -> str | None:
-        if load.purpose != "slo":
-            return None
-        self.settled = self.judge.over(self.measured, load, samples)
-        return self.settled
+    def _settled(self, load: Load) -> bool:
+        """Whether an SLO load is not worth its cost any more."""
+        asked = load.purpose == "slo" and any(m.load.purpose == "slo" for m in self.measured)
+        return asked and self.judge.decided(self.measured) is not None
 
 
 def _tokens(sample: Sample) -> int:

@@ -98,28 +98,34 @@ def test_without_a_good_request_there_is_no_rate_to_send_at() -> None:
 def test_more_is_sent_only_where_it_decides() -> None:
     asked: list[int] = []
 
-    def more(measured: Sequence[Measurement]) -> bool:
+    def more(measured: Sequence[Measurement]) -> str | None:
         asked.append(len(measured))
-        return True
+        return "37 more good requests decide"
 
     source = Source()
     run(source, CLOSED, BURSTS, LADDER, reserve=MORE, judge=Judge(more=more))
     assert ids(source) == ["slo", "bursts", "slo-2", "bursts-2", "decode"]
     assert asked == [2]
     source = Source()
-    run(source, CLOSED, BURSTS, LADDER, reserve=MORE, judge=Judge(more=lambda _: False))
+    run(source, CLOSED, BURSTS, LADDER, reserve=MORE)
+    assert ids(source) == ["slo", "bursts", "decode"]
+
+
+def test_more_is_not_sent_without_the_time_for_it() -> None:
+    """Eight requests took 2 s of the 45 s that the SLOs may take: twelve hundred more would take 300 s."""
+    source = Source()
+    long = (load("slo-2", count=1200),)
+    run(source, CLOSED, BURSTS, LADDER, reserve=long, judge=Judge(more=lambda _: "more decide"))
     assert ids(source) == ["slo", "bursts", "decode"]
 
 
 def test_what_cannot_change_the_outcome_is_not_sent_but_ladders_are() -> None:
-    def over(_: Sequence[Measurement], of: Load, samples: Sequence[Sample]) -> str | None:
-        return "nothing can change the outcome" if len(samples) == 2 else None
+    def decided(measured: Sequence[Measurement]) -> str | None:
+        return "it fails for certain" if len(measured) == 1 else None
 
     source = Source()
-    measured = run(source, CLOSED, BURSTS, LADDER, reserve=MORE, judge=Judge(more=lambda _: True, over=over))
+    run(source, CLOSED, BURSTS, LADDER, judge=Judge(decided=decided))
     assert ids(source) == ["slo", "decode"]
-    assert (len(measured[0].samples), measured[0].stopped) == (2, "nothing can change the outcome")
-    assert measured[1].stopped is None
 
 
 def test_the_token_budget_ends_the_probe() -> None:

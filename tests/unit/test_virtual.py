@@ -56,6 +56,34 @@ def test_the_loop_is_closed():
     assert measured.client.peak_inflight == 3
 
 
+def test_an_open_loop_follows_its_times_whatever_is_in_flight():
+    """Each takes 62 ms alone; ten a second with two at once: the second pair comes while nothing is in flight."""
+    times = (0.0, 0.0, 1.0, 1.0)
+    measured = VirtualSource(SPEC, Constant()).measure(load(1, 4, arrivals=times, rate=10.0))
+    assert [s.start for s in measured.samples] == pytest.approx([0.0, 0.0, 0.1, 0.1])
+    assert measured.client.peak_inflight == 2
+    assert [s.late for s in measured.samples] == [0.0] * 4
+    # Both prompts are read in one step: 2 + 10 + 2 x 10 ms.
+    assert [s.ttft for s in measured.samples] == pytest.approx([0.032] * 4)
+
+
+def test_arrivals_count_warm_up_first():
+    warm = Shape(cls="x", prompt_tokens=10, output_tokens=1)
+    measured = VirtualSource(SPEC, Constant()).measure(load(1, 2, warmup=(warm,), arrivals=(0.0, 1.0, 2.5), rate=2.0))
+    assert [s.start for s in measured.warmup] == pytest.approx([0.0])
+    assert [s.start for s in measured.samples] == pytest.approx([0.5, 1.25])
+
+
+def test_an_open_loop_that_is_stopped_sends_no_more():
+    source = VirtualSource(SPEC, Constant())
+    times = tuple(float(i) for i in range(10))
+    measured = source.measure(load(1, 10, arrivals=times, rate=10.0), None, lambda s: "enough" if len(s) == 2 else None)
+    assert measured.stopped == "enough"
+    assert len([s for s in measured.samples if s.good]) == 2
+    assert len(measured.samples) < 10
+    assert source.measure(load(1, 1)).samples[0].good
+
+
 def test_warm_up_goes_first_and_is_kept_apart():
     warm = Shape(cls="x", prompt_tokens=10, output_tokens=1)
     measured = VirtualSource(SPEC, Constant()).measure(load(1, 2, warmup=(warm, warm)))
