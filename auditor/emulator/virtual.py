@@ -240,8 +240,9 @@ class _Run:
         """Abort what is in flight when the load was stopped."""
         for request in sorted(self.flying, key=lambda each: each.index):
             request.engine.scheduler.abort(request.job)
-            request.engine.busy = False
             self._keep(request, error="cancelled")
+        for engine in self.source.engines:
+            engine.busy = False
 
     # --------------------------------------------------------------------------------------------------------- steps
 
