@@ -139,10 +139,11 @@ def document(probed: Probed) -> dict[str, Any]:
 
 
 def _requests(question: Question, measurement: Measurement) -> dict[str, int]:
-    """How many of the requests that were asked for went how; `short` ones ended well before the length asked for."""
+    """How many requests went how; `short` ones ended well but before the length asked for, by the server's count."""
     judged = measurement.judged
     ok = sum(s.good for s in judged)
-    short = sum(s.good and s.output_tokens is not None and s.output_tokens < s.asked_output_tokens for s in judged)
+    counted = [s for s in judged if s.good and not s.estimated and s.output_tokens is not None]
+    short = sum((s.output_tokens or 0) < s.asked_output_tokens for s in counted)
     cancelled = len(measurement.samples) - len(judged)
     sent = len(measurement.samples)
     return {
