@@ -30,7 +30,8 @@ _GGML = {
     "iq4_nl": 8 * 18 / 32,
 }
 # Bits per weight of whole llama.cpp files: tools/quantize/README.md, Llama-3.1-8B (mixed tensor types, embeddings
-# included); _K without a size letter is the medium mix.
+# included); _K without a size letter is the medium mix, as is a number alone. Ternary ones: ggml-common.h. MLC's:
+# a 16-bit scale for 32 values.
 _GGUF = {
     "iq1_s": 2.00,
     "iq1_m": 2.15,
@@ -56,11 +57,20 @@ _GGUF = {
     "q5_k_m": 5.70,
     "q5_k": 5.70,
     "q6_k": 6.56,
+    "tq1_0": 54 * 8 / 256,
+    "tq2_0": 66 * 8 / 256,
+    "q2": 3.16,
+    "q3": 4.00,
+    "q4": 4.89,
+    "q4f16": 4.5,
+    "q5": 5.70,
+    "q6": 6.56,
+    "q8": 8.5,
 }
 # Loaders that take weights of several widths, and the one that most of their checkpoints have.
 _LOADERS = (
     (
-        r"8bit|modelopt|deepspeedfp|compressed[-_]tensors|quark|torchao|modelslim|neuron_quant|^(online|humming|rtn)$",
+        r"8[-_ ]?bit|modelopt|deepspeedfp|compressed[-_]tensors|quark|torchao|modelslim|neuron_quant|^(online|humming|rtn)$",
         "fp8",
     ),
     (r"bitsandbytes|bnb", "nf4"),
@@ -90,7 +100,7 @@ def weight_bits(quantization: str | None, plain: str) -> float | None:
         return 8 * _DTYPE_BYTES[plain_word]
     if word in _GGML or word in _GGUF:
         return _GGML.get(word) or _GGUF[word]
-    if word.startswith("iq") or re.match(r"q\d", word):
+    if re.match(r"iq|t?q\d", word):
         near = [name for name in _GGUF if word.startswith(name)]
         return _GGUF[max(near, key=len)] if near else None
     loader = next((format for pattern, format in _LOADERS if re.search(pattern, word)), word)

@@ -13,17 +13,12 @@ from auditor.theory.levers import name, spell
 from auditor.theory.memory import memory
 from auditor.units import in_gib, plain, quantity
 
-__all__ = ["caveats", "limit_of", "longer", "refuse_longer"]
-
-
-def limit_of(found: Inputs) -> int | None:
-    """The longest request that the engine or the model takes, in tokens; None where it is not known."""
-    return found.limit
+__all__ = ["caveats", "longer", "refuse_longer"]
 
 
 def longer(found: Inputs, load: Load) -> str | None:
     """That a request is longer than the context limit, which no engine serves whole; None where it is not."""
-    limit, asked = limit_of(found), max((load.prompt or 0.0) + (load.output or 0.0), load.context or 0.0)
+    limit, asked = found.limit, max((load.prompt or 0.0) + (load.output or 0.0), load.context or 0.0)
     if not limit or asked <= limit:
         return None
     parts = {"prompt": load.prompt, "output": load.output, "context": load.context}
@@ -95,5 +90,5 @@ def _start(found: Inputs) -> str | None:
     if answers.starts(geometry, settings, pools.kv):
         return None
     word = "may refuse" if answers.starts(geometry, settings, pools.high) else "refuses"
-    whole = f"a request of {limit_of(found) or 1:,} tokens{_field(found, 'max_model_len')} needs more than the KV cache"
+    whole = f"a request of {found.limit or 1:,} tokens{_field(found, 'max_model_len')} needs more than the KV cache"
     return f"the engine {word} to start: {whole} (audit fit says what starts)"

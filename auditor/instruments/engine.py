@@ -20,7 +20,7 @@ __all__ = ["endpoint", "engine", "launched", "noted", "version"]
 _ENGINES = (  # how people write engines, and what is computed for them
     (r"vllm|aphrodite", "vllm"),
     (r"sglang", "sglang"),
-    (r"llama\.?[ _-]?cpp|ollama|lm ?studio|koboldcpp", "llamacpp"),
+    (r"llama\.?[ _-]?cpp|llama-?file|llama-(?:server|bench|cli)|ollama|lm ?studio|koboldcpp", "llamacpp"),
     (r"tensorrt|trt-?_?llm|\btrt\b|\bnim\b", "trtllm"),
     (r"lmdeploy|turbomind", "lmdeploy"),
 )

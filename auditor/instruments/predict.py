@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from auditor.instruments.caveats import caveats, limit_of, refuse_longer
+from auditor.instruments.caveats import caveats, refuse_longer
 from auditor.instruments.inputs import Inputs
 from auditor.instruments.load import Load, Theory, provisional, theory
 from auditor.instruments.question import beyond
@@ -139,11 +139,11 @@ def _request(load: Load, prefill: Speed | None, decode: Speed | None) -> float |
 
 def _tails(found: Inputs, classes: Iterable[TrafficClass]) -> tuple[str, ...]:
     """The requests of a traffic that are beyond the context limit though its mean is not."""
-    tail = beyond(classes, limit_of(found))
+    tail = beyond(classes, found.limit)
     if tail is None:
         return ()
     what, share = ("prompts", tail.prompts) if tail.prompts > 0 else ("requests", tail.requests)
-    limit = f"the limit of {limit_of(found):,} tokens"
+    limit = f"the limit of {found.limit:,} tokens"
     return (f"{percent(share)} of the {what} of class {tail.name} exceed {limit}: the engine refuses or cuts them",)
 
 

@@ -1,6 +1,6 @@
 """Efficiencies published for a class of hardware and engine: what a measured share of a peak is held against."""
 
-from auditor.theory.classes import Class, device_class
+from auditor.theory.classes import Class, device_class, is_local
 from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.settings import Settings
@@ -31,7 +31,7 @@ def decode_band(
 ) -> tuple[float, float, str]:
     """Quartiles of the share of bandwidth that decode reached at small batches (8 and fewer; MoE also from 16)."""
     kind = device_class(device)
-    if settings.engine == "llamacpp":
+    if is_local(settings, device):
         low, high = _LLAMACPP_BANDWIDTH.get(kind, (0.39, 0.70))
         return low, high, f"llama.cpp, {kind}"
     if geometry is not None and geometry.experts is not None:
@@ -45,7 +45,7 @@ def decode_band(
 def prefill_band(settings: Settings, device: Device) -> tuple[float, float, str]:
     """Quartiles of the share of the compute peak that prefill reached."""
     kind = device_class(device)
-    if settings.engine == "llamacpp":
+    if is_local(settings, device):
         low, high = _LLAMACPP_FLOPS.get(kind, (0.19, 0.31))
         return low, high, f"llama.cpp, {kind}"
     third = 0.67 if device.vendor == "amd" else 1.0

@@ -19,7 +19,7 @@ __all__ = ["per_device_bytes", "streamed_bytes"]
 _PARTS: tuple[Part, ...] = get_args(Part)
 _QUANTIZED: frozenset[Part] = frozenset({"attention", "recurrent", "dense", "shared", "experts"})
 # Formats that cover embedding, head and all: those of GGUF files, and MLX's (mlx_lm.convert).
-_WHOLE = re.compile(r"(?:ud-|i1-)?i?q\d.*|f16|f32|bf16|mlx.*|\d[-_ ]?bits?")
+_WHOLE = re.compile(r"(?:ud-|i1-)?(?:i|t)?q\d.*|f16|f32|bf16|mlx.*|\d[-_ ]?bits?")
 _ENDS: frozenset[Part] = frozenset({"embedding", "lookup", "head", "tower"})
 _Held = dict[str, float]
 

@@ -20,7 +20,7 @@ _FORMATS: tuple[tuple[str, float, float, int], ...] = (
     (r"^q8_0$", 8, 16, 32),
     (r"(gptq|awq|auto[-_]?round)[-_](int8|8bit)", 8, 32, _GROUP * _GROUP),
     (r"awq|gptq|auto[-_]?round|marlin|wna16|^inc$|bitblas|squeezellm|^ipex$", 4, 20, 0),
-    (r"int4|w4a16|w4a8|w4afp8|qqq|qoq", 4, 16, 0),
+    (r"int4|w4a16|w4a8|w4a4|w4afp8|qqq|qoq", 4, 16, 0),
     (r"mlx[-_ ]?q?3|^3[-_ ]?bit", 3, 32, 64),
     (r"bnb-4bit|nf4|hqq|mlx[-_ ]?q?4|^4[-_ ]?bit", 4, 32, 64),
     (r"mlx[-_ ]?q?5|^5[-_ ]?bit", 5, 32, 64),
@@ -28,7 +28,7 @@ _FORMATS: tuple[tuple[str, float, float, int], ...] = (
     (r"mlx[-_ ]?q?8", 8, 32, 64),
     (r"aqlm", 2, 16, 0),
     (r"exl[23]", 4, 0, 1),
-    (r"int8|w8a8|w8a16|bnb-8bit|fp8|float8", 8, 32, _GROUP * _GROUP),
+    (r"int8|w8a8|w8a16|bnb-8bit|fp8|float8|smoothquant", 8, 32, _GROUP * _GROUP),
 )
 _INTEGERS = re.compile(r"awq|gptq|auto[-_]?round|int[48]|w[48]a16|marlin|wna16|^inc$")
 _ANY_WIDTH = re.compile(r"gptq|auto[-_]?round|marlin|wna16|^inc$")  # loaders of integers, whatever their width

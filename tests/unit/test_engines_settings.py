@@ -647,6 +647,13 @@ def test_quantization_none_is_none():
         ("mlx-6bit", 6.5),
         ("mlx_q8", 8.5),
         ("gptq-4bit", 4 + (16 + 4) / 128),
+        ("8-bit", 8 + 32 / 128**2),
+        ("smoothquant", 8 + 32 / 128**2),
+        ("q4", 4.89),  # as people shorten them
+        ("Q8", 8.5),
+        ("UD-Q8_K_XL", 8.5),
+        ("TQ1_0", 54 * 8 / 256),  # ggml-common.h: blocks of 54 bytes for 256 values
+        ("q4f16_1", 4 + 16 / 32),  # MLC-LLM
         ("bitsandbytes", 4.5),
         ("bnb-4bit", 4.5),
         ("bnb-8bit", 8 + 32 / 128**2),

@@ -168,6 +168,7 @@ def test_a_layer_that_is_none_is_named(changed, said):
         ({}, "vllm", "vLLM is assumed"),
         ({"accelerator": "apple-m4-max-32-36gb"}, "llamacpp", "llama.cpp is assumed for an Apple device"),
         ({"quantization": "q4_k_m"}, "llamacpp", "llama.cpp is assumed for a format of GGUF files"),
+        ({"quantization": "UD-Q4_K_XL"}, "llamacpp", "llama.cpp is assumed for a format of GGUF files"),
         ({"model": "/x/Llama-3.1-8B-Q4_K_M.gguf"}, "llamacpp", "llama.cpp is assumed for a GGUF file"),
     ],
 )
@@ -186,6 +187,8 @@ def test_without_an_engine_the_one_that_serves_it_is_assumed(keys, engine, assum
         ("sglang", "sglang"),
         ("llama.cpp", "llamacpp"),
         ("ik_llama.cpp", "llamacpp"),
+        ("llamafile 0.9", "llamacpp"),
+        ("llama-server", "llamacpp"),
         ("llamacpp", "llamacpp"),
         ("tensorrt-llm", "trtllm"),
         ("NIM 1.8.0 (TRT-LLM)", "trtllm"),

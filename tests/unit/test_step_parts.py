@@ -7,7 +7,7 @@ import pytest
 from model_shapes import device
 
 from auditor.catalog import accelerators, models
-from auditor.theory import links, phases, priors, speculation
+from auditor.theory import efficiency, links, phases, priors, speculation
 from auditor.theory.classes import device_class, is_local
 from auditor.theory.experts import coverage
 from auditor.theory.kv.geometry import Experts
@@ -118,6 +118,13 @@ def test_which_engines_are_local():
     assert is_local(settings(engine="generic"), card)
     assert not is_local(settings(engine="generic"), server)
     assert not is_local(settings(), card)
+
+
+def test_any_engine_on_apple_is_held_against_apple():
+    """MLX on an M2 Ultra as llama.cpp on one: no served accelerator speaks for it."""
+    apple, model = accelerators.find("apple-m2-ultra-192gb"), models.find("llama-3.1-8b")
+    assert efficiency.decode_band(model, settings(engine="generic"), apple, 1)[:2] == (0.53, 0.77)
+    assert efficiency.prefill_band(settings(engine="generic"), apple)[:2] == (0.57, 0.70)
 
 
 def test_products_of_llamacpp_run_on_other_units():
