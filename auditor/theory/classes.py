@@ -5,7 +5,7 @@ from typing import Literal
 from auditor.theory.device import Device
 from auditor.theory.settings import Settings
 
-__all__ = ["Class", "device_class", "is_local", "tiled"]
+__all__ = ["Class", "bare", "device_class", "is_local", "launches", "tiled"]
 
 Class = Literal["hopper", "blackwell", "hbm", "gddr", "geforce", "gb10", "apple", "amd", "cpu", "other"]
 
@@ -44,3 +44,15 @@ def tiled(settings: Settings, device: Device) -> bool:
     size: served engines on accelerators. CPUs and llama.cpp multiply few tokens as vectors.
     """
     return not is_local(settings, device) and device_class(device) != "cpu"
+
+
+def launches(device: Device) -> bool:
+    """Whether kernels are launched ahead of the device that runs them, which hides the shorter of both. A CPU calls its
+    kernels one after the other.
+    """
+    return device_class(device) != "cpu"
+
+
+def bare(settings: Settings, device: Device) -> bool:
+    """Whether kernels are all but a known rest of a step: llama.cpp on a CPU, whose threads go from one to the next."""
+    return settings.engine == "llamacpp" and device_class(device) == "cpu"

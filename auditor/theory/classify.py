@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, cast
 
+from auditor.theory.classes import bare
+from auditor.theory.core_bound import core_decode_times, core_prefill_times
 from auditor.theory.decode_bound import Facts, decode_times, facts, reading_share
 from auditor.theory.device import Device
 from auditor.theory.fit import NOISY
@@ -104,13 +106,14 @@ def classify(geometry: Geometry, settings: Settings, device: Device, ladders: La
     prompts = prompt_costs(geometry, settings, device, ladders.prompts)
     costs = step_costs(geometry, settings, device, ladders.steps) if _plain(settings, ladders) else None
     found = Classification(notes=tuple(_notes(settings, ladders, prompts)))
+    lacking = None if _known_peak(device) else "the peak is no more than an upper bound"
     if prompts is not None:
         found = replace(
             found,
             prefill=_prefill(geometry, settings, device, ladders, prompts),
-            flops=_flops(prompts),
-            attention=_efficiency(prompts.attention, None) if prompts.attention else None,
-            fused=_fused(prompts.attention) if _known_peak(device) else None,
+            flops=_flops(prompts, lacking),
+            attention=_efficiency(prompts.attention, lacking) if prompts.attention else None,
+            fused=_fused(prompts.attention) if lacking is None else None,
         )
     if costs is None:
         return found
@@ -118,7 +121,7 @@ def classify(geometry: Geometry, settings: Settings, device: Device, ladders: La
     points = _points(geometry, settings, device, ladders, costs)
     return replace(
         found,
-        decode=_decode(known, ladders, costs, prompts, _slope(points)),
+        decode=_decode(geometry, settings, device, ladders, costs, prompts, _slope(points)),
         weights=_weights(known, costs),
         cache=_cache(known, costs),
         slope=_slope(points),
@@ -177,7 +180,8 @@ def _prefill(
     """What bounds the step that reads a prompt of the target's, or as much of it as a step takes."""
     tokens = min(ladders.prompt, settings.max_num_batched_tokens or ladders.prompt)
     seconds = costs.seconds(tokens)
-    times = prefill_times(geometry, settings, device, costs, _believed(costs, costs.usual), tokens)
+    read = core_prefill_times if bare(settings, device) else prefill_times
+    times = read(geometry, settings, device, costs, _believed(device, costs, costs.usual), tokens)
     if not times or seconds is None:
         return None
     bound, conflict = leading(times[0]), None
@@ -190,12 +194,23 @@ def _prefill(
     return _bound(times, seconds, conflict)
 
 
-def _decode(
-    known: Facts, ladders: Ladders, costs: StepCosts, prompts: PromptCosts | None, slope: Interval | None
+def _decode(  # noqa: PLR0917 (geometry, settings, device come first everywhere)
+    geometry: Geometry,
+    settings: Settings,
+    device: Device,
+    ladders: Ladders,
+    costs: StepCosts,
+    prompts: PromptCosts | None,
+    slope: Interval | None,
 ) -> PhaseBound:
     """What bounds a decode step at the target."""
+    known = facts(geometry, settings, device, ladders)
     exchanges = prompts.exchanges if prompts is not None else _EXCHANGES
-    times = decode_times(known, costs, _believed(prompts, known.law.products), exchanges)
+    products = _believed(device, prompts, known.law.products)
+    if bare(settings, device):
+        times = core_decode_times(geometry, known, costs, products)
+    else:
+        times = decode_times(known, costs, products, exchanges)
     bound, conflict = leading(times[0]), None
     largest, cache = costs.levels[-1][0], costs.measured
     flat = slope is not None and slope.high < _FLATLY
@@ -217,9 +232,13 @@ def _decode(
     return _bound(times, costs.level(known.batch) + costs.cost.point * known.cache, conflict)
 
 
-def _believed(costs: PromptCosts | None, usual: float) -> Interval:
-    """The share of the peak that products reach: by the prompts' ladder where that tells, else the usual one."""
+def _believed(device: Device, costs: PromptCosts | None, usual: float) -> Interval:
+    """The share of the peak that products reach: by the prompts' ladder where that tells, else the usual one. Where the
+    peak is no more than an upper bound, no share of it is too low to be believed.
+    """
     found = costs.products if costs is not None else None
+    if found is not None and not _known_peak(device):
+        return Interval(found.low, min(found.point, _MOST), min(found.high, 1.0))
     if found is None:
         return Interval(*(min(_MOST, usual * times) for times in _USUAL))
     return Interval(max(found.low, _LEAST * usual), min(found.point, _MOST), min(found.high, 1.0))
@@ -256,11 +275,11 @@ def _efficiency(share: Interval, lacking: str | None, precise: float = _PRECISE)
     return Efficiency(share, lacking)
 
 
-def _flops(costs: PromptCosts) -> Efficiency | None:
+def _flops(costs: PromptCosts, lacking: str | None) -> Efficiency | None:
     if costs.flops is None:
         return None
-    few = costs.lengths < _LENGTHS
-    return _efficiency(costs.flops, "too few prompts are long enough to fill the device" if few else None)
+    few = "too few prompts are long enough to fill the device" if costs.lengths < _LENGTHS else None
+    return _efficiency(costs.flops, lacking or few)
 
 
 def _known_peak(device: Device) -> bool:

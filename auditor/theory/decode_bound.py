@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from auditor.theory import links
-from auditor.theory.classes import tiled
+from auditor.theory.classes import launches, tiled
 from auditor.theory.device import Device
 from auditor.theory.experts import coverage
 from auditor.theory.kv.geometry import Experts, Geometry
@@ -54,14 +54,15 @@ class Facts:
 
     Seconds at full bandwidth and peak: of `dense` weights, of all `experts`, of a token's products (`one`), of what
     links add for each sequence (`crossing`). `rest` and `launch` are what a step usually takes beside its kernels, and
-    to launch them one by one; `tiled` says whether products of few tokens run as tiles. `steps` are the ladder's with
-    what the cache usually costs them, `cache` is that of the target, and `multiplied` says that this is attention's
-    FLOPs rather than its bytes.
+    to launch them one by one; `launches` says whether they are launched at all, `tiled` whether products of few tokens
+    run as tiles. `steps` are the ladder's with what the cache usually costs them, `cache` is that of the target, and
+    `multiplied` says that this is attention's FLOPs rather than its bytes.
     """
 
     settings: Settings
     law: DecodeLaw
     tiled: bool
+    launches: bool
     routed: Experts | None
     dense: float
     experts: float
@@ -80,9 +81,9 @@ class Facts:
         return self.settings.data_parallel
 
     def captured(self, batch: float) -> bool:
-        """Whether a step of this batch runs as one captured graph."""
+        """Whether a step of this batch runs as one captured graph, or without launches that could hide its kernels."""
         most = self.settings.captured_batch or _CAPTURED
-        return not self.settings.enforce_eager and batch / self.ranks <= most
+        return not self.launches or (not self.settings.enforce_eager and batch / self.ranks <= most)
 
     @property
     def launched(self) -> bool:
@@ -147,12 +148,15 @@ def facts(geometry: Geometry, settings: Settings, device: Device, ladders: Ladde
         settings=settings,
         law=law,
         tiled=tiled(settings, device),
+        launches=launches(device),
         routed=geometry.experts,
         dense=dense / device.bandwidth,
         experts=experts / device.bandwidth,
         one=decode_linear_flops(geometry, 1) / (linear_devices(settings) * products_rate(device, settings)),
         crossing=2 * geometry.layer_count * (crossing(batch) - crossing(1)) / max(1.0, batch - 1),
-        rest=min(law.per_layer, _CAPTURED_LAYER) * geometry.layer_count * _REST,
+        rest=(min(law.per_layer, _CAPTURED_LAYER) if launches(device) else law.per_layer)
+        * geometry.layer_count
+        * _REST,
         launch=law.per_layer * geometry.layer_count * _LAUNCH,
         steps=tuple((step, cache(step.batch, step.context)) for step in ladders.steps),
         batch=batch,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from auditor.theory.classes import tiled
+from auditor.theory.classes import launches, tiled
 from auditor.theory.decode_bound import STREAMED
 from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Geometry
@@ -64,7 +64,8 @@ def prefill_times(  # noqa: PLR0917 (geometry, settings, device come first every
         return ()
     first = (prompt_work(geometry, settings, device, costs.medians[0][0]), costs.medians[0][1])
     target = (prompt_work(geometry, settings, device, tokens), whole)
-    usual, hidden = prefill_law(geometry, settings, device).weights, _LAUNCH * geometry.layer_count
+    usual = prefill_law(geometry, settings, device).weights
+    hidden = _LAUNCH * geometry.layer_count if launches(device) else 0.0
     filling = _FILLING if tiled(settings, device) else (0.0, 0.0, 0.0)
     return tuple(_times(first, target, choice, hidden) for choice in _choices(costs, usual, products, filling))
 
@@ -131,7 +132,7 @@ def _times(first: tuple[Work, float], target: tuple[Work, float], choice: _Choic
     multiplied = min(multiplied, whole, max(linear, weights) + (0.0 if choice.grown else hidden))
     kernels = max(weights, multiplied)
     left = max(0.0, whole - kernels)
-    if whole <= FLAT * lowest:
+    if hidden and whole <= FLAT * lowest:
         likely = whole > _LAUNCHED * kernels
         left = whole if (likely if choice.launched is None else choice.launched and left > _HIDDEN * kernels) else left
     return {"weights": weights, "compute": multiplied, "overhead": left}

@@ -72,12 +72,13 @@ def products_rate(device: Device, settings: Settings) -> float:
     """The peak of which a law's `products` are a share, in FLOP/s.
 
     llama.cpp multiplies quantised weights as int8 and 16-bit ones with 16-bit accumulation (ggml-cuda/mmq.cu,
-    cublasGemmEx with CUBLAS_COMPUTE_16F), which GeForce runs at twice the rate; Metal uses the 32-bit units.
+    cublasGemmEx with CUBLAS_COMPUTE_16F), which GeForce runs at twice the rate; Metal uses the 32-bit units. On a CPU
+    the 32-bit rate stands for what its vectors do: which of its instructions a build uses is not told.
     """
     if not is_local(settings, device):
         return rate(device, settings.compute_dtype)
     kind, plain = device_class(device), rate(device, "fp16")
-    if kind == "apple":
+    if kind in {"apple", "cpu"}:
         return device.flops.get("fp32", plain)
     if settings.weight_bits < 16 and device.vendor == "nvidia":
         return device.flops.get("int8", 2 * plain)
@@ -114,16 +115,17 @@ _CLASSES: dict[Class, DecodeLaw] = {
     "hopper": _SERVED,
     "blackwell": replace(_SERVED, experts=0.90),
     "amd": replace(_SERVED, weights=0.75, experts=0.5, kv=0.60, per_layer=70e-6),
-    "cpu": replace(_SERVED, weights=0.60, experts=0.45, kv=0.40, per_layer=150e-6),
+    "cpu": replace(_SERVED, weights=0.60, experts=0.45, kv=0.40, per_layer=400e-6),
     "other": replace(_SERVED, weights=0.65, experts=0.5, kv=0.60, per_layer=100e-6),
 }
 _NVIDIA_OTHER = replace(_SERVED, weights=0.85, kv=0.80, per_layer=55e-6)
-_THIRD_LOWER: tuple[Class, ...] = ("amd", "cpu", "other")
+# Of the shares that products and attention reach on NVIDIA's: a CPU's peak is an upper bound of what its tiles do.
+_OF_NVIDIA: dict[Class, float] = {"amd": 0.67, "other": 0.67, "cpu": 0.2}
 
 
 def _products(geometry: Geometry, settings: Settings, kind: Class) -> float:
     share = _PRODUCTS.get(settings.compute_dtype, _PRODUCTS_PLAIN)
-    share *= 0.67 if kind in _THIRD_LOWER else 1.0
+    share *= _OF_NVIDIA.get(kind, 1.0)
     return share * _EXPERT_PRODUCTS.get(kind, 0.4) if geometry.experts is not None else share
 
 
@@ -141,7 +143,8 @@ def _served_decode(geometry: Geometry, settings: Settings, device: Device) -> De
         what = "served MoE models on H100, H200 and B200"
         law = replace(law, per_expert_layer=extra, low=0.74, high=1.36, source=what)
     if not known:
-        law = _wider(law, 0.85, 1.25, f"carried over to {device.name}, where few were measured")
+        low, high = (0.6, 2.5) if kind == "cpu" else (0.85, 1.25)
+        law = _wider(law, low, high, f"carried over to {device.name}, where few were measured")
     return _eager(law) if settings.enforce_eager else law
 
 
@@ -165,12 +168,13 @@ def _served_prefill(geometry: Geometry, settings: Settings, device: Device) -> P
     if geometry.experts is not None:
         low, high, source = 0.65, 1.6, "single prompts through served MoE models on H100, H200 and B200"
     if kind not in {"hopper", "blackwell"}:
-        low, high, source = low * 0.8, high * 1.3, f"{source}, carried over to {device.name}"
+        lower, higher = (0.6, 2.5) if kind == "cpu" else (0.8, 1.3)
+        low, high, source = low * lower, high * higher, f"{source}, carried over to {device.name}"
     return PrefillLaw(
         weights=steps.weights,
         experts=steps.experts,
         products=steps.products,
-        attention=0.4 * (0.67 if kind in _THIRD_LOWER else 1.0),
+        attention=0.4 * _OF_NVIDIA.get(kind, 1.0),
         per_layer=0.48e-3,
         per_expert_layer=0.32e-3,
         per_latent_layer=1.9e-3,
@@ -210,10 +214,16 @@ _LOCAL: dict[Class, _Local] = {
     "gb10": _Local(0.87, 0.63, 0.13, 0.26, 50e-6, 0.88, 1.18),
     "apple": _Local(0.87, 0.63, 0.64, 0.64, 100e-6, 0.84, 1.30, 100e-6),
     "amd": _Local(0.75, 0.50, 0.20, 0.20, 100e-6, 0.70, 1.50),
-    "cpu": _Local(0.75, 0.50, 0.25, 0.25, 20e-6, 0.60, 1.60),
+    # Of the 32-bit rate: builds differ in instructions as much as cores do. 0.4 for prompts and 0.75 of the bandwidth
+    # (llama.cpp issue 34, four cores), 0.16 where a build leaves out what the CPU could do.
+    "cpu": _Local(0.75, 0.50, 0.25, 0.25, 20e-6, 0.60, 3.2),
     "other": _Local(0.65, 0.50, 0.20, 0.20, 100e-6, 0.65, 1.60),
 }
 _APU = _Local(0.87, 0.50, 0.20, 0.20, 40e-6, 0.75, 1.35, 30e-6)  # AMD's with memory that is the CPU's too
+_PROMPT_BANDS: dict[Class, tuple[float, float]] = {
+    "cpu": (0.5, 2.2),
+    **dict.fromkeys(("amd", "blackwell", "other"), (0.6, 1.7)),
+}
 _LOCAL_EXPERTS = 0.70  # of the products' share, what those of routed experts reach
 _UNPACK_K, _UNPACK = 3.1, 1.7  # FLOPs to unpack one weight of a k-quant, and of a plainer format
 _UNPACK_K_M1 = 10.0  # of a k-quant on Apple's first generation: 5.7 to 18 over M1 Max and M1 Ultra
@@ -259,7 +269,7 @@ def _local_decode(geometry: Geometry, settings: Settings, device: Device) -> Dec
 
 def _local_prefill(geometry: Geometry, settings: Settings, device: Device) -> PrefillLaw:
     kind, found = device_class(device), _local(device)
-    low, high = (0.78, 1.24) if kind in {"geforce", "gddr", "hbm", "hopper", "apple", "gb10"} else (0.6, 1.7)
+    low, high = _PROMPT_BANDS.get(kind, (0.78, 1.24))
     if geometry.experts is not None:
         low, high = low * 0.8, high * 1.25
     return PrefillLaw(

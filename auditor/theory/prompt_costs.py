@@ -8,7 +8,6 @@ lengths does not tell five causes apart: what is known of each beforehand stands
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -28,6 +27,7 @@ __all__ = ["PromptCosts", "Work", "prompt_costs", "prompt_work"]
 
 _NORMAL = 1.96  # standard errors of a 95 % interval
 _LEAST_ERROR = 0.01  # of a TTFT: clocks, and timers of engines
+_ALIKE = 1.05  # times a length, up to which prompts are of that length: tokens of texts differ a little from the plan
 _ONCE = 0.05  # scatter of a TTFT that is measured once
 _KERNELS = 0.04  # by which products of different lengths differ in speed (microsoft/vidur, data/profiling/compute)
 _BOUND = 1.5  # times the tokens at which products take as long as reading the weights, from which they rule
@@ -101,8 +101,9 @@ def prompt_costs(
 ) -> PromptCosts | None:
     """Read the idle ladder; None with fewer than two lengths."""
     prompts = [(tokens, seconds) for tokens, seconds in prompts if tokens > 0 and seconds > 0]
-    scatter = _scatter(prompts)
-    medians = _medians(prompts, scatter)
+    groups = _by_length(prompts)
+    scatter = _scatter(groups)
+    medians = _medians(groups, scatter)
     if len(medians) < 2:
         return None
     law = prefill_law(geometry, settings, device)
@@ -110,11 +111,11 @@ def prompt_costs(
     used = [n for n, t, _ in medians if _bound(work[n], law) and t >= _FLAT * medians[0][1]]
     filling = _FILLING if tiled(settings, device) else (0.0, 0.0)
     rows, values, errors = _known(geometry, law, work[medians[0][0]], medians[0], filling)
-    for n, t in prompts:
-        if n in used:
-            rows.append(work[n].row)
+    for group, (length, _, _) in zip(groups, medians, strict=True):
+        for n, t in group if length in used else ():
+            rows.append(prompt_work(geometry, settings, device, n).row)
             values.append(t)
-            errors.append(t * math.hypot(scatter, _KERNELS * math.sqrt(sum(m == n for m, _ in prompts))))
+            errors.append(t * math.hypot(scatter, _KERNELS * math.sqrt(len(group))))
     fit = solve(rows, values, errors) if used else None
     top = medians[-1][1]
     return PromptCosts(
@@ -138,28 +139,36 @@ def _misses(
     return math.sqrt(math.fsum(off * off for off in offs) / len(offs)) if offs else 0.0
 
 
-def _by_length(prompts: Sequence[tuple[float, float]]) -> dict[float, list[float]]:
-    by_length: dict[float, list[float]] = defaultdict(list)
-    for tokens, seconds in prompts:
-        by_length[tokens].append(seconds)
-    return by_length
+_Group = list[tuple[float, float]]
 
 
-def _scatter(prompts: Sequence[tuple[float, float]]) -> float:
+def _by_length(prompts: Sequence[tuple[float, float]]) -> list[_Group]:
+    """The prompts of about one length, the shortest first."""
+    groups: list[_Group] = []
+    for point in sorted(prompts):
+        if groups and point[0] <= _ALIKE * groups[-1][0][0]:
+            groups[-1].append(point)
+        else:
+            groups.append([point])
+    return groups
+
+
+def _scatter(groups: Sequence[_Group]) -> float:
     """Relative standard deviation of prompts of one length, by the middle of all lengths' deviations.
 
     Deviations from the median of a few are smaller than those from the truth: by the root of (n - 1) / n.
     """
-    groups = [times for times in _by_length(prompts).values() if len(times) > 1]
-    offs = [abs(t / median(times) - 1) * math.sqrt(len(times) / (len(times) - 1)) for times in groups for t in times]
+    by_length = [[t for _, t in group] for group in groups if len(group) > 1]
+    offs = [abs(t / median(times) - 1) * math.sqrt(len(times) / (len(times) - 1)) for times in by_length for t in times]
     return max(_LEAST_ERROR, 1.4826 * median(offs)) if offs else _ONCE
 
 
-def _medians(prompts: Sequence[tuple[float, float]], scatter: float) -> tuple[tuple[float, float, float], ...]:
-    return tuple(
-        (n, median(times), median(times) * max(_LEAST_ERROR, 1.25 * scatter / math.sqrt(len(times))))
-        for n, times in sorted(_by_length(prompts).items())
-    )
+def _medians(groups: Sequence[_Group], scatter: float) -> tuple[tuple[float, float, float], ...]:
+    found = []
+    for group in groups:
+        seconds, error = median([t for _, t in group]), 1.25 * scatter / math.sqrt(len(group))
+        found.append((median([n for n, _ in group]), seconds, seconds * max(_LEAST_ERROR, error)))
+    return tuple(found)
 
 
 def prompt_work(geometry: Geometry, settings: Settings, device: Device, tokens: float) -> Work:

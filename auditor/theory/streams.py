@@ -8,7 +8,8 @@ from itertools import pairwise
 __all__ = ["Steps", "common_steps", "time_at"]
 
 _TRIMMED = 0.05  # of the gaps, at either end: a stall of one step says nothing of the others
-_EVEN = 0.5  # of the mean, which the median gap reaches unless tokens come in bursts
+_MIDDLE = 0.25  # likewise, where no gap is short: what makes some steps long is not the engine's
+_EVEN = 0.5  # of the mean, which the median gap reaches unless tokens come in bursts; of the median for short ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,8 @@ def common_steps(streams: Sequence[tuple[Sequence[float], float]]) -> Steps | No
 
     From the last stream's first event to the first stream's last; None where they never overlap. Prompts that are still
     being read slow down the streams that decode already: that time is left out. Streams share their steps, so the error
-    is that of one stream's. Gaps at the ends are trimmed; where tokens come in bursts all count.
+    is that of one stream's. Gaps at the ends are trimmed: to the middle half where none is short, which shows that
+    events come one by one, so that a neighbour who slows a fifth of the steps does not count; in bursts all count.
     """
     if not streams:
         return None
@@ -39,18 +41,25 @@ def common_steps(streams: Sequence[tuple[Sequence[float], float]]) -> Steps | No
             most = max(most, len(inside) - 1)
     if not gaps or sum(gaps) <= 0:
         return None
-    kept = _trimmed(gaps)
-    mean = math.fsum(kept) / len(kept)
-    spread = math.sqrt(math.fsum((gap - mean) ** 2 for gap in kept) / len(kept))
+    ordered, size = sorted(gaps), len(gaps)
+    if ordered[size // 2] < _EVEN * _mean(gaps):
+        outer, inner = 0.0, 0.0
+    else:
+        outer = _TRIMMED
+        inner = _MIDDLE if ordered[size // 10] >= _EVEN * ordered[size // 2] else _TRIMMED
+    mean, kept = _mean(_cut(ordered, inner)), _cut(ordered, outer)
+    spread = math.sqrt(_mean([(gap - mean) ** 2 for gap in kept]))
     return Steps(mean, spread / math.sqrt(most), most)
 
 
-def _trimmed(gaps: list[float]) -> list[float]:
-    ordered, size = sorted(gaps), len(gaps)
-    if ordered[size // 2] < _EVEN * math.fsum(gaps) / size:
-        return gaps
-    cut = int(_TRIMMED * size)
-    return ordered[cut : size - cut]
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def _cut(ordered: Sequence[float], share: float) -> Sequence[float]:
+    """Without a share of the values at either end."""
+    cut = int(share * len(ordered))
+    return ordered[cut : len(ordered) - cut]
 
 
 def time_at(spans: Sequence[tuple[float, float]], level: float) -> float:

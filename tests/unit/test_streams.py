@@ -49,6 +49,26 @@ def test_a_stall_of_one_step_is_left_out():
     assert found.seconds == pytest.approx(0.1)
 
 
+def test_steps_that_a_neighbour_slows_are_left_out():
+    """Every fifth of 40 steps of 0.1 s takes 0.2 s, for whatever else runs there: the mean would say 0.12."""
+    times = [0.0]
+    for i in range(40):
+        times.append(times[-1] + (0.2 if i % 5 == 4 else 0.1))
+    found = common_steps([(tuple(times), 1.0)])
+    assert found is not None
+    assert found.seconds == pytest.approx(0.1)
+
+
+def test_events_that_come_together_count_with_the_gaps_before_them():
+    """Of 50 steps of 0.1 s every third event comes with the next one: gaps of 0.1, 0.2 and 0 in turn, in the mean 0.1;
+    the middle half alone would say 0.08 to 0.12.
+    """
+    times = [0.1 * (i + 1 if i % 3 == 1 else i) for i in range(61)]
+    found = common_steps([(tuple(times), 1.0)])
+    assert found is not None
+    assert found.seconds == pytest.approx(0.1, rel=0.02)
+
+
 def test_tokens_that_come_in_bursts_all_count():
     """Ten at once every second are 0.1 s a token: the last of 21 events comes 2 s after the first."""
     times = tuple(float(i // 10) for i in range(21))
