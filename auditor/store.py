@@ -40,6 +40,8 @@ SCHEMA_VERSION = 1
 CUT_OFF = "cut off"
 """Why a load ended whose requests were saved but whose end was not."""
 
+_LONGEST = 1e9  # seconds of a load, that no run comes near
+
 UNSAVED = "the run cannot be saved"
 """Is in every `Recording.failure`."""
 
@@ -323,8 +325,17 @@ def _samples(folder: Path, index: int) -> tuple[tuple[Sample, ...], tuple[Sample
     warmup: list[Sample] = []
     for line in _lines(folder, name):
         phase = line.pop("phase", "measured") if isinstance(line, dict) else "measured"
-        (warmup if phase == "warmup" else measured).append(_read(folder, name, Sample, line))
+        sample = _read(folder, name, Sample, line)
+        if not _clocked(sample):
+            raise UsageError(f"{folder / name}: is damaged: request {sample.index} has a time that no clock gives")
+        (warmup if phase == "warmup" else measured).append(sample)
     return tuple(sorted(measured, key=lambda s: s.index)), tuple(sorted(warmup, key=lambda s: s.index))
+
+
+def _clocked(sample: Sample) -> bool:
+    """Whether all times are finite, and shorter than a load can be."""
+    times = (sample.start, sample.connect, sample.ttft, sample.first_answer, sample.e2e, sample.closed, sample.late)
+    return all(abs(time) <= _LONGEST for time in (*times, *sample.arrivals) if time is not None)
 
 
 def _read(folder: Path, name: str, kind: type[T], data: Any) -> T:

@@ -374,6 +374,16 @@ def test_a_damaged_or_newer_run_is_refused_in_one_line(tmp_path, loaded, name, t
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("wrong", ['"ttft":"NaN"', '"e2e":1e300', '"arrivals":[0.1,"Infinity"]', '"start":-1e12'])
+def test_times_that_no_clock_gives_are_damage(tmp_path, loaded, wrong):
+    record(tmp_path / "run", loaded)
+    start = "" if "start" in wrong else '"start":0,'
+    line = f'{{"load":"slo","index":0,"cls":"a",{start}"asked_prompt_tokens":1,"asked_output_tokens":1,{wrong}}}'
+    (tmp_path / "run" / "samples-00.jsonl").write_text(line + "\n")
+    with pytest.raises(UsageError, match="is damaged: request 0 has a time that no clock gives"):
+        store.load(tmp_path / "run")
+
+
 def test_a_folder_that_is_not_there(tmp_path):
     with pytest.raises(UsageError, match="there is no such folder; `audit run --save DIR` writes one"):
         store.load(tmp_path / "none")
