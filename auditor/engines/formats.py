@@ -70,7 +70,8 @@ _GGUF = {
 # Loaders that take weights of several widths, and the one that most of their checkpoints have.
 _LOADERS = (
     (
-        r"8[-_ ]?bit|modelopt|deepspeedfp|compressed[-_]tensors|quark|torchao|modelslim|neuron_quant|^(online|humming|rtn)$",
+        r"8[-_ ]?bit|modelopt|deepspeedfp|compressed[-_]tensors|quark|torchao|modelslim|neuron_quant"
+        r"|^(online|humming|rtn)$",
         "fp8",
     ),
     (r"bitsandbytes|bnb", "nf4"),
