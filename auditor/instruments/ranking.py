@@ -1,6 +1,7 @@
 """Accelerators ranked for one model and load: the same deployment on each part of the catalogue that holds it."""
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
@@ -51,7 +52,7 @@ def _rows(found: Inputs, load: Load, prices: Mapping[str, float]) -> Iterator[Ra
         mine = device is own
         there = found if mine else replace(found, device=device, settings=moved(found.settings, device))
         holds = _holds(there, load)
-        part = (device.name.rpartition(" ")[0] if device.kind == "unified" else device.key, device.bandwidth)
+        part = (re.sub(r" \d+GB$", "", device.name), device.bandwidth)
         repeated = part in seen and device.key not in prices
         if not mine and (not holds or repeated or not device.flops):
             continue
