@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from auditor.loads import Load
-from auditor.theory.streams import Steps, common_steps, time_at
+from auditor.theory.streams import Steps, clump, common_steps, time_at
 
 __all__ = [
     "ClientHealth",
@@ -32,7 +32,8 @@ class Sample:
     None for a good request, else one word: connect, tls, timeout, stalled, cut_off, in_stream, http_4xx, http_429,
     http_5xx, protocol, not_streamed, cancelled. `rate_limited` marks a 429 that a gateway sent (rate-limit headers),
     not an engine's own refusal. `estimated` says that output_tokens was counted from events because the server sent no
-    usage. `late` is how long after its intended time an open loop sent it: users wait from the intended time on.
+    usage. `late` is how long after its intended time an open loop sent it: users wait from the intended time on. `via`
+    names what the reply's headers say of who answered.
     """
 
     load: str
@@ -59,6 +60,7 @@ class Sample:
     retry_after: float | None = None
     finish_reason: str | None = None
     server_id: str | None = None
+    via: str | None = None
     worker: int = 0
     late: float | None = None
 
@@ -86,6 +88,12 @@ class Sample:
         """Tokens that each event after the first carried, one at least; None without two events."""
         rest = (self.output_tokens or 0) - self.first_tokens
         return max(1.0, rest / (len(self.arrivals) - 1)) if len(self.arrivals) > 1 else None
+
+    @property
+    def clump(self) -> float | None:
+        """Tokens that arrived together after each silence, where a proxy held them back; None where none did."""
+        events, size = clump(self.arrivals), self.tokens_an_event
+        return events * size if events is not None and size is not None else None
 
     @property
     def largest_gap(self) -> float | None:

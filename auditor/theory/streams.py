@@ -5,11 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-__all__ = ["Steps", "common_steps", "time_at"]
+__all__ = ["Steps", "clump", "common_steps", "time_at"]
 
 _TRIMMED = 0.05  # of the gaps, at either end: a stall of one step says nothing of the others
 _MIDDLE = 0.25  # likewise, where no gap is short: what makes some steps long is not the engine's
 _EVEN = 0.5  # of the mean, which the median gap reaches unless tokens come in bursts; of the median for short ones
+
+_TOGETHER = 0.001  # seconds: events so close left together; a decoder's steps take longer
+_SILENCE = 0.010  # seconds: what a buffer needs at least to fill
+_SILENT = 0.2  # of the gaps at the most, or events come in the steps of a decoder that drafts
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,3 +75,15 @@ def time_at(spans: Sequence[tuple[float, float]], level: float) -> float:
         if open_now >= level:
             total += later - time
     return total
+
+
+def clump(arrivals: Sequence[float]) -> float | None:
+    """Events that arrived together after each silence, where something on the way held them back; None where it did not.
+
+    A buffer that is passed on when it is full lets a decoder's steps of milliseconds arrive at once.
+    """
+    gaps = [b - a for a, b in pairwise(arrivals)]
+    silences = sorted(gap for gap in gaps if gap >= _TOGETHER)
+    if not silences or len(silences) > _SILENT * len(gaps) or silences[len(silences) // 2] < _SILENCE:
+        return None
+    return len(arrivals) / (len(silences) + 1)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from auditor.theory.streams import common_steps, time_at
+from auditor.theory.streams import clump, common_steps, time_at
 
 
 def test_time_at_a_level():
@@ -75,3 +75,14 @@ def test_tokens_that_come_in_bursts_all_count():
     found = common_steps([(times, 1.0)])
     assert found is not None
     assert found.seconds == pytest.approx(0.1)
+
+
+def test_a_buffer_shows_as_clumps_after_silences():
+    """Three clumps of 65 events, 5 s apart."""
+    held = [5.0 * k + 0.0001 * i for k in range(3) for i in range(65)]
+    assert clump(held) == 65
+    assert clump([0.02 * i for i in range(100)]) is None
+    assert clump([0.0005 * i for i in range(100)]) is None  # two thousand tokens a second: fast, and nothing held back
+    assert clump([0.02 * k + 0.0001 * i for k in range(30) for i in range(4)]) is None  # four of a draft at each step
+    assert clump([0.002 * k + 0.0001 * i for k in range(30) for i in range(20)]) is None  # silences of a fast decoder
+    assert clump([]) is clump([1.0]) is None
