@@ -78,7 +78,7 @@ def time_at(spans: Sequence[tuple[float, float]], level: float) -> float:
 
 
 def clump(arrivals: Sequence[float]) -> float | None:
-    """Events that arrived together after each silence, where something on the way held them back; None where it did not.
+    """Events that arrived together after each silence, where something held them back; None where nothing did.
 
     A buffer that is passed on when it is full lets a decoder's steps of milliseconds arrive at once.
     """
