@@ -3,23 +3,38 @@
 All times are seconds, all rates per second. None means "not known yet", never 0.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Literal
 
-__all__ = ["Load", "Plan", "PlanNote", "Purpose", "Shape"]
+__all__ = ["BLOCK_TOKENS", "Load", "Plan", "PlanNote", "Purpose", "Shape", "Turn", "talks"]
 
-Purpose = Literal["cold", "slo", "prefill", "decode"]
+Purpose = Literal["cold", "unshared", "slo", "prefill", "decode"]
+
+BLOCK_TOKENS = 512
+"""Prompt tokens that each of a shape's `blocks` stands for, as in traces with a hash for each block (Mooncake)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """One request to send: class, prompt and output tokens. `prefix` numbers the shared prefix it starts with."""
+    """One request to send: class, prompt and output tokens. `prefix` numbers the shared prefix it starts with.
+
+    `talk` numbers the conversation of which it is turn `turn`, from 0: its prompt repeats what was said before.
+    `blocks` numbers the blocks of BLOCK_TOKENS that it starts with, each the same text wherever its number comes up.
+    `prefix_tokens` are those that requests before may have left in a cache, by declaration. `images` are (width,
+    height) in pixels; their tokens are part of the prompt's.
+    """
 
     cls: str
     prompt_tokens: int
     output_tokens: int
     prefix: int | None = None
     prefix_tokens: int = 0
+    talk: int | None = None
+    turn: int = 0
+    blocks: tuple[int, ...] = ()
+    images: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +57,24 @@ class Load:
     arrivals: tuple[float, ...] = ()
     rate: float | None = None
     why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One request of a load: of its warm-up or measured, its number there, and what it asks."""
+
+    warm: bool
+    index: int
+    shape: Shape
+
+
+def talks(load: Load) -> Iterator[tuple[Turn, ...]]:
+    """The requests of a load in order, warm-up first; turns that follow each other in one conversation are together."""
+    everything = [Turn(True, i, shape) for i, shape in enumerate(load.warmup)]
+    everything += [Turn(False, i, shape) for i, shape in enumerate(load.shapes)]
+    for (_, _, talk), group in groupby(everything, key=lambda turn: (turn.warm, turn.shape.cls, turn.shape.talk)):
+        turns = tuple(group)
+        yield from ((turn,) for turn in turns) if talk is None else (turns,)
 
 
 @dataclass(frozen=True, slots=True)

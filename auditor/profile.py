@@ -19,6 +19,7 @@ __all__ = [
     "Conflict",
     "Deployment",
     "Endpoint",
+    "Images",
     "Lengths",
     "Monitoring",
     "Objective",
@@ -129,15 +130,30 @@ class SharedPrefix:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Images:
+    """Pictures in the prompts of a class: their size in pixels, how many a prompt has, the share of prompts with any.
+
+    Their tokens are part of the class's prompt tokens.
+    """
+
+    width: int
+    height: int
+    count: int = 1
+    share: Share = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficClass:
-    """One kind of request and its share of all requests."""
+    """One kind of request and its share of all requests. A request of a conversation of several `turns` is one turn:
+    its prompt holds all that was said before.
+    """
 
     name: str
     share: Share = 1.0
     prompt_tokens: Lengths
     output_tokens: Lengths
     shared_prefix: SharedPrefix | None = None
-    images: Mapping[str, Any] | None = None
+    images: Images | None = None
     turns: int = 1
 
     @property

@@ -21,6 +21,8 @@ AT_LEAST_ONE = frozenset(
         "tokens",
         "distinct",
         "turns",
+        "width",
+        "height",
         "p50",
         "p95",
         "p99",
@@ -31,6 +33,8 @@ ABOVE_ZERO = frozenset(["share", "request_rate", "duration"])
 UP_TO_ONE = frozenset(["gpu_memory_utilization", "mem_fraction_static"])
 AT_MOST: Mapping[str, tuple[float, str]] = {
     "target_concurrency": (1e5, "needs at most 100000: one client cannot hold more requests in flight"),
+    **dict.fromkeys(("width", "height"), (16384, "needs at most 16384 pixels")),
+    "turns": (1000, "needs at most 1000 turns"),
     "requests": (1e6, "needs at most 1M requests: one client cannot keep more"),
     **dict.fromkeys(("p50", "p95", "p99", "max"), (1e8, "needs at most 100M tokens: no context holds more")),
 }

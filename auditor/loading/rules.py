@@ -374,9 +374,6 @@ def warn(profile: Profile, launch: Launch | None) -> Iterator[tuple[Path, str]]:
 
 def _without_effect(profile: Profile) -> Iterator[tuple[Path, str]]:
     """Fields that a profile may hold and that change nothing yet: nobody must believe that they were looked at."""
-    for index, cls in enumerate(profile.traffic.classes):
-        if cls.images:
-            yield ("traffic", "classes", index, "images"), "no images are sent: their prompts and cache are not audited"
     for name in ("prometheus", "grafana"):
         if getattr(profile.monitoring, name) is not None:
             yield ("monitoring", name), "is not asked: give dashboards and rules as files"

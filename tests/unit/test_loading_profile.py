@@ -515,12 +515,10 @@ def test_what_is_probably_not_meant_is_a_warning(write):
 
 def test_what_is_not_looked_at_is_a_warning(write):
     text = HEAD + (
-        f"traffic: {{classes: [{CLASS[:-1]}, images: {{count: 2}}}}]}}\n"
-        "monitoring: {prometheus: 'http://p:9090', grafana: 'http://g:3000'}\n"
+        f"traffic: {{classes: [{CLASS}]}}\nmonitoring: {{prometheus: 'http://p:9090', grafana: 'http://g:3000'}}\n"
     )
     warnings = load_profile(write(text), {}).warnings
     assert [line.split(": ", 1)[1].split(":")[0] for line in warnings] == [
-        "traffic.classes.0.images",
         "monitoring.prometheus",
         "monitoring.grafana",
     ]
