@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 __all__ = ["BadReply", "Framing", "Limits"]
 
-_STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})(?: [^\r\n]*)?")
+_STATUS = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9]{2})(?: [^\r\n]*)?")
 _HEADER_END = re.compile(rb"\r?\n\r?\n")
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?", re.DOTALL)
 _NO_BODY = (204, 304)
@@ -35,14 +35,17 @@ class Framing:
     """One reply. `feed` returns the body bytes that a read holds; `complete` says that the message ended as framed.
 
     Transfer-Encoding wins over Content-Length; without either the body ends with the connection (RFC 9112, 6.3).
-    Interim 1xx replies are skipped. Bytes after the end are ignored.
+    Interim 1xx replies are skipped. Bytes after the end are no part of it; `extra` says that there were some. `keeps`
+    says that the server will take another request on this connection once the message is complete.
     """
 
     limits: Limits = field(default_factory=Limits)
     status: int | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     complete: bool = False
+    extra: bool = False
     body_bytes: int = 0
+    _minor: int = 1
     _rest: bytes = b""
     _spent: int = 0
     _state: str = "headers"
@@ -51,10 +54,15 @@ class Framing:
     def feed(self, data: bytes) -> bytes:
         """The body bytes in `data`. Raises BadReply where the bytes break the rules or the bounds."""
         if self.complete:
+            self.extra = self.extra or bool(data)
             return b""
+        if self._state == "size" and not self._rest and (body := _one_chunk(data)):
+            self._count(len(body))
+            return body
         if self._state == "headers":
             data = self._read_headers(data)
         if self._state in ("headers", "end"):
+            self.extra = self._state == "end" and bool(data)
             return b""
         body = self._read_chunked(data) if self._state != "body" else self._read_plain(data)
         self._count(len(body))
@@ -65,11 +73,26 @@ class Framing:
         if self._state == "body" and self._left < 0:
             self.complete = True
 
+    @property
+    def counted(self) -> bool:
+        """True if the body's length was announced, so that its end does not show in its bytes."""
+        return self._state == "body" and self._left >= 0
+
+    @property
+    def keeps(self) -> bool:
+        """A server that counts the requests of a connection (Keep-Alive: max) serves each from a thread of its own:
+        connections that wait would hold all of them, so there one connection carries one request.
+        """
+        said = {word.strip().lower() for word in self.headers.get("connection", "").split(",")}
+        open_still = "close" not in said if self._minor else "keep-alive" in said
+        counted = "max=" in self.headers.get("keep-alive", "").lower()
+        return self.complete and not self.extra and self._left >= 0 and open_still and not counted
+
     def _count(self, size: int) -> None:
         self.body_bytes += size
-        failed = self.status is not None and self.status >= 400
+        failed = self.status is not None and self.status >= 300
         if failed and self.body_bytes > self.limits.error_body:
-            self.complete = True
+            self.complete = self.extra = True
         elif self.body_bytes > self.limits.body:
             raise BadReply(f"the reply is larger than {self.limits.body} bytes")
 
@@ -91,7 +114,7 @@ class Framing:
             self._spent += end.end()
             if self._spent > self.limits.headers:
                 raise BadReply(f"the headers are larger than {self.limits.headers} bytes")
-            status, headers = _parse_block(block)
+            self._minor, status, headers = _parse_block(block)
             if status == 101:
                 raise BadReply("the server switched to another protocol (101)")
             if status >= 200:
@@ -125,6 +148,7 @@ class Framing:
         body = data[: self._left]
         self._left -= len(body)
         self.complete = self._left == 0
+        self.extra = len(body) < len(data)
         return body
 
     def _read_chunked(self, data: bytes) -> bytes:
@@ -147,6 +171,7 @@ class Framing:
                 break
             self._read_line(data[at:end].removesuffix(b"\r"))
             at = end + 1
+        self.extra = at < size and self.complete
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _keep(self, rest: bytes) -> None:
@@ -176,6 +201,17 @@ class Framing:
             self.complete = not line
 
 
+def _one_chunk(data: bytes) -> bytes:
+    """What `data` holds if it is one whole chunk without extensions, as servers write an event; b"" if not."""
+    end = data.find(b"\r\n", 1, 18)
+    try:
+        size = int(data[:end], 16) if end > 0 and data[:end].isalnum() else 0
+    except ValueError:
+        return b""
+    whole = size > 0 and len(data) == end + size + 4 and data.endswith(b"\r\n")
+    return data[end + 2 : -2] if whole else b""
+
+
 def _refuse_garbage(data: bytes) -> None:
     """Say at once what answers when it is no HTTP/1.x server, rather than waiting for the end of its headers."""
     if data[:2] in (b"\x15\x03", b"\x16\x03"):
@@ -185,8 +221,8 @@ def _refuse_garbage(data: bytes) -> None:
         raise BadReply(f"not an HTTP/1.1 reply: it starts with {data[:24]!r}")
 
 
-def _parse_block(block: bytes) -> tuple[int, dict[str, str]]:
-    """Status and headers (lower-case names, repeated ones joined by a comma) of one header block."""
+def _parse_block(block: bytes) -> tuple[int, int, dict[str, str]]:
+    """Minor version, status and headers (lower-case names, repeated ones joined by a comma) of one header block."""
     first, *lines = block.replace(b"\r\n", b"\n").split(b"\n")
     match = _STATUS.fullmatch(first)
     if match is None:
@@ -198,7 +234,7 @@ def _parse_block(block: bytes) -> tuple[int, dict[str, str]]:
             raise BadReply(f"broken header line {line[:60]!r}")
         key, text = name.strip().lower().decode("latin-1"), value.strip().decode("latin-1")
         headers[key] = f"{headers[key]}, {text}" if key in headers else text
-    return int(match[1]), headers
+    return int(match[1]), int(match[2]), headers
 
 
 def _content_length(value: str) -> int:

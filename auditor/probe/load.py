@@ -1,8 +1,9 @@
-"""Runs loads: a closed loop of a fixed number of requests, from one process on one event loop.
+"""Runs loads: a fixed number of requests from one process on one event loop, closed or open.
 
-Each of `concurrency` slots sends its next request as soon as its last one ended; warm-up requests are the first in the
-queue, so the slots pass from warm-up to measurement without draining (a fresh wave of prompts at once would put its own
-queue into the TTFT). Failed requests are samples like any other. What was measured survives whatever ends the load.
+In a closed loop each of `concurrency` slots sends its next request as soon as its last one ended; warm-up requests are
+the first in the queue, so the slots pass from warm-up to measurement without draining (a fresh wave of prompts at once
+would put its own queue into the TTFT). In an open loop each request has its time and waits for no other. Failed
+requests are samples like any other. What was measured survives whatever ends the load.
 """
 
 import asyncio
@@ -15,21 +16,13 @@ from typing import Protocol
 from auditor.errors import ToolError, UsageError
 from auditor.loads import Load, Shape
 from auditor.measurement import Measurement, Sample, Snapshot
-from auditor.probe.health import Health
+from auditor.probe.connection import Places, resolve
+from auditor.probe.health import Health, undisturbed
+from auditor.probe.pool import Pool
 from auditor.probe.prompts import Prompts
 from auditor.probe.sample import check_invariants, decode, sample_of
-from auditor.probe.transport import (
-    Address,
-    Deadlines,
-    Exchange,
-    Places,
-    Target,
-    address_of,
-    exchange,
-    request_body,
-    request_bytes,
-    resolve,
-)
+from auditor.probe.target import Address, Deadlines, Target, address_of, request_body, request_bytes
+from auditor.probe.transport import Exchange, exchange
 
 __all__ = ["INTERRUPTED", "LoadSource", "LocalSource", "OnSample", "Snap", "Stop", "ask"]
 
@@ -44,6 +37,7 @@ _PAUSE_AFTER = ("connect", "tls", "http_429", "http_4xx", "http_5xx", "in_stream
 _DRAIN_EVERY = 0.2
 _REST, _LONGEST_REST = 4.0, 10.0  # times as long as the page took to read, and seconds at the most
 _SHORT = 16  # reads: a reply this short may be a refusal and is decoded before its slot goes on
+_AHEAD = 1.0  # seconds before its time at which an open loop gets a request and its connection ready
 
 
 class LoadSource(Protocol):
@@ -62,7 +56,7 @@ class LoadSource(Protocol):
 
 @dataclass(slots=True)
 class LocalSource:
-    """A closed loop in this process. `snapshot` reads the server's metrics (seconds since the load began, phase);
+    """Loads sent from this process. `snapshot` reads the server's metrics (seconds since the load began, phase);
     `drain_wait` is how long the last snapshot waits for the server to have nothing running.
     """
 
@@ -79,9 +73,15 @@ class LocalSource:
         loop = asyncio.get_running_loop()
         self._epoch = loop.time() if self._epoch is None else self._epoch
         address = address_of(self.target)
-        allow_files(load.concurrency)
-        run = _Run(self, load, address, await _places(address), on_sample=on_sample, stop=stop)
-        return await run.measure(loop.time() - self._epoch)
+        if load.arrivals and load.rate is None:
+            raise ToolError(f"load {load.id}: arrivals without a rate")
+        allow_files(len(load.arrivals) or load.concurrency)
+        pool = Pool(address, self.deadlines, await _places(address))
+        try:
+            run = _Run(self, load, pool, on_sample=on_sample, stop=stop)
+            return await run.measure(loop.time() - self._epoch)
+        finally:
+            pool.close()
 
 
 async def _places(address: Address) -> Places | None:
@@ -98,8 +98,13 @@ async def ask(
     """One request outside any load, as a Sample: for preflight and calibration (asked_prompt_tokens is 0)."""
     address = address_of(target)
     request = request_bytes(address, target.headers, request_body(target, prompt, output_tokens))
-    record = await exchange(address, request, deadlines or Deadlines())
-    reply = await decode(record, output_tokens)
+    pool = Pool(address, deadlines or Deadlines())
+    record = Exchange(begun=pool.receiver.now())
+    try:
+        await exchange(pool, request, record)
+    finally:
+        pool.close()
+    reply = decode(record, output_tokens)
     shape = Shape(cls=load, prompt_tokens=0, output_tokens=output_tokens)
     return sample_of(record, reply, load=load, index=0, shape=shape, began=record.begun)
 
@@ -119,46 +124,57 @@ def allow_files(concurrency: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """One request to send; `due` is when, in seconds from the load's beginning, in an open loop."""
+
+    warm: bool
+    index: int
+    shape: Shape
+    due: float | None
+
+
+def _items(load: Load) -> Iterator[_Item]:
+    every = [(True, index, shape) for index, shape in enumerate(load.warmup)]
+    every += [(False, index, shape) for index, shape in enumerate(load.shapes)]
+    for number, (warm, index, shape) in enumerate(every):
+        yield _Item(warm, index, shape, load.arrivals[number] / (load.rate or 1.0) if load.arrivals else None)
+
+
 class _Run:
-    """One load under way."""
+    """One load under way. Times are those of its pool's receiver."""
 
     def __init__(
-        self,
-        source: LocalSource,
-        load: Load,
-        address: Address,
-        places: Places | None,
-        *,
-        on_sample: OnSample | None,
-        stop: Stop | None,
+        self, source: LocalSource, load: Load, pool: Pool, *, on_sample: OnSample | None, stop: Stop | None
     ) -> None:
-        self.source, self.load, self.address, self.places = source, load, address, places
+        self.source, self.load, self.pool = source, load, pool
         self.on_sample, self.stop = on_sample, stop
-        self.loop = asyncio.get_running_loop()
-        self.todo: deque[tuple[bool, int, Shape]] = deque()
-        self.todo.extend((True, index, shape) for index, shape in enumerate(load.warmup))
-        self.todo.extend((False, index, shape) for index, shape in enumerate(load.shapes))
+        self.loop, self.now = asyncio.get_running_loop(), pool.receiver.now
+        self.todo = deque(_items(load))
         self.samples: list[Sample] = []
         self.warmup: list[Sample] = []
         self.snapshots: list[Snapshot] = []
         self.stopped: str | None = None
         self.slots: list[asyncio.Task[None]] = []
-        self.decoding: set[asyncio.Task[str | None]] = set()
-        self.one_at_a_time = asyncio.Lock()
+        self.undecoded: deque[tuple[_Item, Exchange, int]] = deque()
         self.problem: Exception | None = None
-        self.health = Health()
-        self.began = self.loop.time()
+        self.health = Health(self.now)
+        self.began = self.now()
 
     async def measure(self, started: float) -> Measurement:
         """Snapshot, load, drain, snapshot."""
         with self._interruptible():
             await self._snap("before")
-        self.health = Health()
-        self.began = self.loop.time()
-        async with self._watched():
-            await self._send_all()
-        duration = self.loop.time() - self.began
-        health = self.health.result()
+            await self.pool.fill(min(self.load.concurrency, len(self.todo)))
+        first = [] if self.load.arrivals else list(self.todo)[: self.load.concurrency]
+        requests = [self._request(item) for item in first]
+        with undisturbed():
+            self.health = Health(self.now)
+            self.began = self.now()
+            async with self._watched():
+                await self._send_all(requests)
+        duration = self.now() - self.began
+        health = self.health.result(self.pool.receiver.clock)
         with self._interruptible():
             await self._drain()
         return Measurement(
@@ -174,13 +190,19 @@ class _Run:
 
     # ------------------------------------------------------------------------------------------------------- requests
 
-    async def _send_all(self) -> None:
-        """Run the slots to the end; an interruption or a broken invariant ends them early, keeping their samples."""
-        count = 0 if self.stopped else min(self.load.concurrency, len(self.todo))
-        self.slots = [self.loop.create_task(self._slot()) for _ in range(count)]
-        while waiting := {task for task in (*self.slots, *self.decoding) if not task.done()}:
+    async def _send_all(self, requests: Sequence[bytes]) -> None:
+        """Run the load to its end; an interruption or a broken invariant ends it early, keeping its samples.
+
+        `requests` are those that the slots of a closed loop send first.
+        """
+        if self.stopped is None:
+            users = [self._timed()] if self.load.arrivals else [self._slot(request) for request in requests]
+            self.slots = [self.loop.create_task(user) for user in users]
+        while waiting := {task for task in self.slots if not task.done()}:
             with self._interruptible():
                 await asyncio.wait(waiting)
+        while self.undecoded:
+            self._decode_one()
         if self.problem is not None:
             raise self.problem
 
@@ -202,32 +224,45 @@ class _Run:
                 if slot is not asyncio.current_task():
                     slot.cancel()
 
-    async def _slot(self) -> None:
+    async def _slot(self, request: bytes) -> None:
         """One user: request after request. Refusals in a row make it pause, so that a dead endpoint is not hammered."""
         refused = 0
         try:
             while self.todo and self.stopped is None:
-                warm, index, shape = self.todo.popleft()
-                record, inflight = await self._send(warm, index, shape)
-                decoding = self.loop.create_task(self._decode(record, inflight, warm, index, shape))
-                self.decoding.add(decoding)
-                decoding.add_done_callback(self.decoding.discard)
-                error = await asyncio.shield(decoding) if len(record.reads) <= _SHORT else None
+                item = self.todo.popleft()
+                error = await self._send(item, request or self._request(item))
+                request = b""
                 refused = refused + 1 if error in _PAUSE_AFTER else 0
                 if refused and self.todo and self.stopped is None:
                     await asyncio.sleep(_PAUSES[min(refused, len(_PAUSES)) - 1])
         except Exception as problem:
             self._broke(problem)
 
-    async def _send(self, warm: bool, index: int, shape: Shape) -> tuple[Exchange, int]:
-        """Send one request and read its reply, or what there is of it when the load is halted; and how many requests
-        were in flight with it.
+    async def _timed(self) -> None:
+        """An open loop: each request at its time, whatever became of those before it."""
+        while self.todo and self.stopped is None:
+            item = self.todo.popleft()
+            await asyncio.sleep(self.began + (item.due or 0.0) - _AHEAD - self.now())
+            self.slots.append(self.loop.create_task(self._alone(item)))
+
+    async def _alone(self, item: _Item) -> None:
+        try:
+            await self._send(item, self._request(item))
+        except Exception as problem:
+            self._broke(problem)
+
+    def _request(self, item: _Item) -> bytes:
+        self.pool.receiver.keep_up()
+        target, name = self.source.target, f"{self.load.id}/warmup" if item.warm else self.load.id
+        prompt = self.source.prompts.make(item.shape, item.index, name)
+        body = request_body(target, prompt, item.shape.output_tokens)
+        return request_bytes(self.pool.address, target.headers, body)
+
+    async def _send(self, item: _Item, request: bytes) -> str | None:
+        """Send one request and read its reply, or what there is of it when the load is halted; what went wrong, if the
+        reply was so short that it was decoded at once.
         """
-        target, name = self.source.target, f"{self.load.id}/warmup" if warm else self.load.id
-        prompt = self.source.prompts.make(shape, index, name)
-        body = request_body(target, prompt, shape.output_tokens)
-        request = request_bytes(self.address, target.headers, body)
-        record = Exchange(begun=self.loop.time())
+        record = Exchange(begun=self.now(), due=None if item.due is None else self.began + item.due)
         inflight = 0
 
         def sent() -> None:
@@ -236,23 +271,34 @@ class _Run:
             inflight = self.health.inflight
 
         try:
-            await exchange(self.address, request, self.source.deadlines, record=record, places=self.places, sent=sent)
+            await exchange(self.pool, request, record, sent=sent)
         except asyncio.CancelledError:
             if self.stopped is None:
                 raise
         finally:
             if inflight:
                 self.health.ended()
-        return record, inflight
+        if record.reads <= _SHORT:
+            return self._decode(item, record, inflight)
+        self.undecoded.append((item, record, inflight))
+        if len(self.undecoded) == 1:
+            self.loop.call_soon(self._decode_one)
+        return None
 
-    async def _decode(self, record: Exchange, inflight: int, warm: bool, index: int, shape: Shape) -> str | None:
-        """Work out the sample while its slot goes on, one reply at a time so that the others are read on time."""
+    def _decode_one(self) -> None:
+        """Work out a sample while its slot goes on, one between two looks at what came for the others."""
+        if self.undecoded:
+            self._decode(*self.undecoded.popleft())
+        if self.undecoded:
+            self.loop.call_soon(self._decode_one)
+
+    def _decode(self, item: _Item, record: Exchange, inflight: int) -> str | None:
+        self.pool.receiver.keep_up()
         try:
-            async with self.one_at_a_time:
-                reply = await decode(record, shape.output_tokens)
-            sample = sample_of(record, reply, load=self.load.id, index=index, shape=shape, began=self.began)
+            reply = decode(record, item.shape.output_tokens)
+            sample = sample_of(record, reply, load=self.load.id, index=item.index, shape=item.shape, began=self.began)
             check_invariants(sample, self.load, inflight)
-            self._keep(warm, sample)
+            self._keep(item.warm, sample)
         except Exception as problem:
             self._broke(problem)
             return None
@@ -306,7 +352,7 @@ class _Run:
         """One snapshot, kept. A metrics page that fails costs the page, never the load."""
         if self.source.snapshot is None:
             return None
-        at = 0.0 if phase == "before" else self.loop.time() - self.began
+        at = 0.0 if phase == "before" else self.now() - self.began
         try:
             snapshot = await self.source.snapshot(at, phase)
         except ToolError:

@@ -1,6 +1,5 @@
 """From one exchange to its Sample: the words for what went wrong, and times that count from t0."""
 
-import asyncio
 import json
 import re
 from collections.abc import Mapping
@@ -9,31 +8,25 @@ from typing import Any
 from auditor.errors import ToolError
 from auditor.loads import Load, Shape
 from auditor.measurement import Sample
-from auditor.probe.sse import settle, timed_events
-from auditor.probe.tally import Reply, Tally, clip, error_text, page_title
+from auditor.probe.tally import Reply, clip, error_text, page_title
 from auditor.probe.transport import Exchange
 
 __all__ = ["check_invariants", "decode", "sample_of"]
 
-_SLICE = 64
 _LIMIT_HEADERS = ("x-ratelimit", "ratelimit", "x-rate-limit", "anthropic-ratelimit")
 
 
-async def decode(record: Exchange, asked: int | None) -> Reply:
-    """What the reply holds, worked out in slices so that other streams are read on time."""
-    complete, kind = record.complete or record.done, record.headers.get("content-type", "")
+def decode(record: Exchange, asked: int | None) -> Reply:
+    """What the reply holds."""
     if record.status is None or record.status >= 300:
         return Reply()
-    tally = Tally(asked=asked)
-    for number, (event, at) in enumerate(timed_events(record.reads, complete=complete), 1):
-        tally.add(event, at)
-        if number % _SLICE == 0:
-            await asyncio.sleep(0)
-    return settle(tally, record.reads, complete=complete, content_type=kind)
+    return record.body.reply(
+        complete=record.complete or record.done, content_type=record.headers.get("content-type", ""), asked=asked
+    )
 
 
 def sample_of(record: Exchange, reply: Reply, *, load: str, index: int, shape: Shape, began: float) -> Sample:
-    """The sample of one request; `began` is when its load began, on the event loop's clock.
+    """The sample of one request; `began` is when its load began, on the receiver's clock.
 
     A request that was given up (deadline, cancelled) keeps what was seen, and `closed` says how long it had run.
     """
@@ -65,6 +58,7 @@ def sample_of(record: Exchange, reply: Reply, *, load: str, index: int, shape: S
         retry_after=_retry_after(record.headers),
         finish_reason=reply.finish_reason,
         server_id=reply.server_id,
+        late=None if record.due is None else max(0.0, t0 - record.due),
     )
 
 
@@ -95,7 +89,7 @@ def _page_text(record: Exchange) -> str:
     """What an error's body says, on one line: a JSON error's message, a page's title, or the text itself."""
     if record.headers.get("content-encoding", "identity") != "identity":
         return f"a {record.headers['content-encoding']} body"
-    text = b"".join(data for _, data in record.reads).decode("utf-8", "replace").strip()
+    text = record.body.head().decode("utf-8", "replace").strip()
     try:
         message: Any = json.loads(text)
     except (ValueError, RecursionError):
@@ -121,7 +115,7 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
 def check_invariants(sample: Sample, load: Load, inflight: int) -> None:
     """Raise ToolError if this program measured what cannot be: its numbers would not be worth judging."""
     where = f"load {load.id}, request {sample.index}"
-    if inflight > load.concurrency:
+    if inflight > load.concurrency and not load.arrivals:
         raise ToolError(f"{where}: {inflight} requests were in flight, {load.concurrency} were asked for")
     if not sample.good:
         return

@@ -1,46 +1,88 @@
 """Server-sent events (WHATWG HTML, 9.2): from the bytes of a streamed reply to events with their arrival times.
 
 Pure. CRLF, LF and CR end lines; comments, several data lines and a byte-order mark are as the specification says; what
-the events mean is `tally`'s business. The result depends on the bytes alone, never on how the reads split them.
+the events mean is `tally`'s business. The result depends on the bytes alone, never on how the reads split them, nor on
+when they were looked at: bytes are kept until something asks what they hold, or until they are many.
 """
 
 import json
 import re
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Iterable, Iterator, Sequence
 
-from auditor.probe.tally import Event, Reply, Tally, clip, decides, whole_reply
+from auditor.probe.tally import EVENT_LIMIT, Event, Reply, Tally, clip, whole_reply
 
-__all__ = ["FirstToken", "events", "read_reply", "settle", "timed_events"]
-
-_FIRST_LIMIT = 256 * 1024  # bytes of an unfinished first event: more are no token, and each further look costs more
+__all__ = ["Body", "EventStream", "events", "read_reply", "timed_events"]
 
 _LINE = re.compile(rb"([^\r\n]*)(\r\n|\n|\r)")
 _BOM = b"\xef\xbb\xbf"
+_KEEP = 64 * 1024  # bytes of a body that are kept before they are looked at
+_HEAD = 1024 * 1024  # bytes of a body that shows no event, kept to say what it is instead
 
 
-def events(body: bytes | bytearray, start: int = 0, *, last: bool = True) -> Iterator[Event]:
-    """The events of `body` from offset `start`; with `last` the body is over and an unfinished event counts too.
+class EventStream:
+    """Cuts a body that comes in pieces into its events. `held` is how many bytes of an unfinished one are kept."""
 
-    The specification drops an event that no blank line ends; real servers forget that line at the end of a stream.
-    """
-    name, at = "", start
-    data: list[bytes] = []
-    if start == 0 and body.startswith(_BOM):
-        at = len(_BOM)
-    while match := _LINE.match(body, at):  # not finditer: it would look for a line's end from each of its characters
-        line, at = match[1], match.end()
-        if line:
-            name = _field(line, name, data)
-            continue
-        if data:
-            yield Event(name or "message", b"\n".join(data), at)
-        name, data = "", []
-    if last and at < len(body):
-        name = _field(bytes(body[at:]), name, data)
-    if last and data:
-        yield Event(name or "message", b"\n".join(data), len(body))
+    __slots__ = ("_at", "_data", "_name", "_past", "_rest", "_started")
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._name = ""
+        self._data: list[bytes] = []
+        self._past = 0
+        self._at = 0.0
+        self._started = False
+
+    @property
+    def held(self) -> int:
+        return len(self._rest) + sum(map(len, self._data))
+
+    def feed(self, piece: bytes, *, last: bool = False) -> Iterator[Event]:
+        """The events that end in `piece`, with their offsets in the whole body; to be read to the end.
+
+        With `last` the body is over and an unfinished event counts too: the specification drops an event that no blank
+        line ends, but real servers forget that line at the end of a stream.
+        """
+        body = self._rest + piece if self._rest else piece
+        at, size, past, name, data = 0, len(body), self._past, self._name, self._data
+        if not self._started:
+            if size < len(_BOM) and _BOM.startswith(body) and not last:
+                self._rest = body
+                return
+            self._started, at = True, len(_BOM) if body.startswith(_BOM) else 0
+        plain = b"\r" not in body
+        while at < size:
+            if plain and not data and not name and body.startswith(b"data: ", at):  # what nearly all events look like
+                end = body.find(b"\n", at)
+                if end >= 0 and body.startswith(b"\n", end + 1):
+                    yield Event("message", body[at + 6 : end], past + end + 2)
+                    at = end + 2
+                    continue
+            match = _LINE.match(body, at)  # not finditer: it would look for a line's end from each character
+            if match is None or (match.end() == size and match[2] == b"\r" and not last):
+                break  # after a CR an LF may follow that belongs to it
+            line, at = match[1], match.end()
+            if line:
+                name = _field(line, name, data)
+                continue
+            if data:
+                yield Event(name or "message", b"\n".join(data), past + at)
+            name, data = "", []
+        if last and at < size:
+            name, at = _field(body[at:], name, data), size
+        if last and data:
+            yield Event(name or "message", b"\n".join(data), past + size)
+        self._rest, self._past, self._name, self._data = body[at:], past + at, name, data
+
+    def timed(self, reads: Sequence[tuple[float, bytes]], *, last: bool = False) -> Iterator[tuple[Event, float]]:
+        """As `feed`, each event with the time of the read that ended it."""
+        end, rest = self._past + len(self._rest), iter(reads)
+        for event in self.feed(b"".join([data for _, data in reads]), last=last):
+            while event.end > end:
+                self._at, data = next(rest)
+                end += len(data)
+            yield event, self._at
+        if reads:
+            self._at = reads[-1][0]
 
 
 def _field(line: bytes, name: str, data: list[bytes]) -> str:
@@ -53,28 +95,72 @@ def _field(line: bytes, name: str, data: list[bytes]) -> str:
     return name
 
 
+def events(body: bytes, *, last: bool = True) -> Iterator[Event]:
+    """The events of a whole body; without `last` it may go on."""
+    return EventStream().feed(body, last=last)
+
+
 def timed_events(reads: Sequence[tuple[float, bytes]], *, complete: bool) -> Iterator[tuple[Event, float]]:
     """Each event with the time of the read that ended it; of a reply that was cut off, whole events only."""
-    ends = list(accumulate(len(data) for _, data in reads))
-    for event in events(b"".join(data for _, data in reads), last=complete):
-        yield event, reads[bisect_left(ends, event.end)][0]
+    return EventStream().timed(reads, last=complete)
+
+
+class Body:
+    """The body of one reply as it comes: (time, bytes) reads, kept for later and looked at in pieces of bounded size.
+
+    `tally` is what the events looked at so far add up to.
+    """
+
+    __slots__ = ("_events", "_head", "_kept", "_reads", "tally")
+
+    def __init__(self) -> None:
+        self.tally = Tally()
+        self._events: EventStream | None = EventStream()
+        self._reads: list[tuple[float, bytes]] = []
+        self._kept = 0
+        self._head = b""
+
+    def add(self, at: float, data: bytes) -> None:
+        """Take the bytes of a read."""
+        self._reads.append((at, data))
+        self._kept += len(data)
+        if self._kept > _KEEP and self._events is not None and self._kept > self._events.held:
+            self.look()
+
+    def look(self, *, last: bool = False) -> None:
+        """Weigh all events that are whole by now."""
+        reads, self._reads, self._kept = self._reads, [], 0
+        if not self.tally.seen and len(self._head) < _HEAD:
+            self._head += b"".join([data for _, data in reads])[: _HEAD - len(self._head)]
+        if self._events is None:
+            return
+        for event, at in self._events.timed(reads, last=last):
+            self.tally.add(event, at)
+        if self._events.held > EVENT_LIMIT:
+            self.tally.give_up()
+            self._events = None
+
+    def head(self) -> bytes:
+        """The beginning of a body that showed no event so far."""
+        return self._head + b"".join([data for _, data in self._reads])
+
+    def reply(self, *, complete: bool, content_type: str = "", asked: int | None = None) -> Reply:
+        """The reply, once everything is in; a body that is no event stream is named for what it is."""
+        self.look(last=complete)
+        self.tally.asked = asked
+        if self.tally.seen:
+            return self.tally.reply(complete=complete)
+        return _not_a_stream(self._head, complete, content_type)
 
 
 def read_reply(
-    reads: Sequence[tuple[float, bytes]], *, complete: bool, content_type: str = "", asked: int | None = None
+    reads: Iterable[tuple[float, bytes]], *, complete: bool, content_type: str = "", asked: int | None = None
 ) -> Reply:
     """What a whole reply holds: its (time, body bytes) reads, in one go."""
-    tally = Tally(asked=asked)
-    for event, at in timed_events(reads, complete=complete):
-        tally.add(event, at)
-    return settle(tally, reads, complete=complete, content_type=content_type)
-
-
-def settle(tally: Tally, reads: Sequence[tuple[float, bytes]], *, complete: bool, content_type: str) -> Reply:
-    """The reply of a tally that has seen all events; a body that is no event stream is named for what it is."""
-    if tally.seen:
-        return tally.reply(complete=complete)
-    return _not_a_stream(b"".join(data for _, data in reads), complete, content_type)
+    body = Body()
+    for at, data in reads:
+        body.add(at, data)
+    return body.reply(complete=complete, content_type=content_type, asked=asked)
 
 
 def _not_a_stream(body: bytes, complete: bool, content_type: str) -> Reply:
@@ -92,35 +178,3 @@ def _not_a_stream(body: bytes, complete: bool, content_type: str) -> Reply:
         return Reply(error="protocol", detail="the reply is empty")
     kind = content_type or "something without a content type"
     return Reply(error="protocol", detail=clip(f"answered {kind}, not an event stream: {text[:120]}"))
-
-
-class FirstToken:
-    """Watches a body as it arrives for the first event that decides (a token, an error, the end), and nothing else."""
-
-    __slots__ = ("_rest", "seen")
-
-    def __init__(self) -> None:
-        self._rest = bytearray()
-        self.seen = False
-
-    def feed(self, data: bytes) -> bool:
-        """Take a read; True from the first deciding event on."""
-        if self.seen:
-            return True
-        self._rest += data
-        if b"\n" in data or b"\r" in data:
-            end = 0
-            for event in events(self._rest, last=False):
-                end = event.end
-                self.seen = self.seen or decides(event)
-            del self._rest[: max(end, _past_comments(self._rest))]
-        self.seen = self.seen or len(self._rest) > _FIRST_LIMIT
-        return self.seen
-
-
-def _past_comments(body: bytearray) -> int:
-    """Where the comments and blank lines at the start of `body` end: a server may send them for minutes."""
-    at = 0
-    while (match := _LINE.match(body, at)) and (not match[1] or match[1].startswith(b":")):
-        at = match.end()
-    return at

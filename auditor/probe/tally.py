@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, NamedTuple
 
-__all__ = ["Event", "Reply", "Tally", "clip", "decides", "error_text", "page_title", "whole_reply"]
+__all__ = ["EVENT_LIMIT", "Event", "Reply", "Tally", "clip", "error_text", "page_title", "whole_reply"]
 
 EVENT_LIMIT = 16 * 1024 * 1024
 _DETAIL = 300
@@ -202,6 +202,16 @@ class Tally:
         if message is not None:
             self.add_message(message, at, event.name)
 
+    @property
+    def decided(self) -> bool:
+        """True once there was a token, an error, the finish or [DONE]: the wait for the first token is over."""
+        return self.done or self.error is not None or self.finish is not None or bool(self.at)
+
+    def give_up(self) -> None:
+        """Note that an event is larger than any that is read."""
+        self.seen += 1
+        self._fail("protocol", f"event {self.seen} is larger than {EVENT_LIMIT} bytes")
+
     def _decode(self, event: Event) -> dict[str, Any] | None:
         try:
             message = json.loads(event.data.decode("utf-8", "replace"))
@@ -373,10 +383,3 @@ def whole_reply(message: Mapping[str, Any]) -> Reply:
         error="in_stream" if failed else "not_streamed",
         detail=tally.detail if failed else "a stream was asked for, one JSON body came back",
     )
-
-
-def decides(event: Event) -> bool:
-    """True if the event is a token, an error, the finish or [DONE]: the wait for the first token is over."""
-    tally = Tally()
-    tally.add(event, 0.0)
-    return tally.done or tally.error is not None or tally.finish is not None or bool(tally.at)

@@ -7,12 +7,13 @@ import json
 import re
 import ssl
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
 from auditor.errors import UsageError
+from auditor.probe.messages import Message, as_chat, as_text
 
 __all__ = ["Address", "Deadlines", "Target", "address_of", "request_body", "request_bytes"]
 
@@ -125,7 +126,7 @@ def request_bytes(address: Address, headers: Mapping[str, str], body: bytes) -> 
         if name.lower() not in _OURS:
             lines[name.lower()] = (name, value)
     head = [f"POST {address.path} HTTP/1.1", *(f"{name}: {value}" for name, value in lines.values())]
-    head += ["Content-Type: application/json", "Accept-Encoding: identity", "Connection: close"]
+    head += ["Content-Type: application/json", "Accept-Encoding: identity"]
     head += [f"Content-Length: {len(body)}", "", ""]
     try:
         return "\r\n".join(head).encode("latin-1") + body
@@ -135,17 +136,20 @@ def request_bytes(address: Address, headers: Mapping[str, str], body: bytes) -> 
         ) from None
 
 
-def request_body(target: Target, prompt: str, output_tokens: int) -> bytes:
+def request_body(target: Target, said: str | Sequence[Message], output_tokens: int) -> bytes:
     """The JSON body: a stream with usage, greedy, of exactly `output_tokens` where the engine lets itself be forced.
+
+    `said` is the user's message, or a whole conversation that ends with it.
 
     min_tokens forces the length and leaves the engine's admission as it is for users; ignore_eos is the fallback
     (SGLang admits such requests by another rule and never retracts them).
     """
     body: dict[str, Any] = {"model": target.model}
+    messages = (Message("user", said),) if isinstance(said, str) else said
     if target.api == "chat":
-        body["messages"] = [{"role": "user", "content": prompt}]
+        body["messages"] = as_chat(messages)
     else:
-        body["prompt"] = prompt
+        body["prompt"] = as_text(messages)
     body |= {target.max_tokens_field: output_tokens, "temperature": 0, "stream": True}
     if target.usage:
         body["stream_options"] = {"include_usage": True}

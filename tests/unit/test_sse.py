@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from auditor.probe.sse import FirstToken, events, read_reply, timed_events
+from auditor.probe.sse import Body, events, read_reply, timed_events
 
 TOKEN = b'data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":null}]}\n\n'
 FINISH = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
@@ -107,20 +107,23 @@ _STREAM = st.lists(st.sampled_from([TOKEN, b": ping\n\n", FINISH, b"data: [DONE]
 
 @settings(max_examples=100, deadline=None)
 @given(_STREAM, st.data())
-def test_the_first_token_is_noticed_in_the_read_that_ends_it(stream: list[bytes], data: st.DataObject) -> None:
-    body = b"".join(stream)
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(body)), max_size=6)))
-    bounds = [0, *cuts, len(body)]
-    watch, seen_at = FirstToken(), None
-    for a, b in itertools.pairwise(bounds):
-        if watch.feed(body[a:b]) and seen_at is None:
-            seen_at = b
+def test_looking_at_any_moment_tells_whether_there_was_a_token_and_changes_nothing(
+    stream: list[bytes], data: st.DataObject
+) -> None:
+    whole = b"".join(stream)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=6)))
+    bounds = [0, *cuts, len(whole)]
+    reads = [(float(n), whole[a:b]) for n, (a, b) in enumerate(itertools.pairwise(bounds)) if b > a]
     deciding = [n for n, part in enumerate(stream) if part != b": ping\n\n"]
-    if not deciding:
-        assert seen_at is None
-    else:
-        end = sum(len(part) for part in stream[: deciding[0] + 1])
-        assert seen_at == min(bound for bound in bounds if bound >= end)
+    first = sum(len(part) for part in stream[: deciding[0] + 1]) if deciding else len(whole) + 1
+    body, came = Body(), 0
+    for at, piece in reads:
+        body.add(at, piece)
+        came += len(piece)
+        if data.draw(st.booleans()):
+            body.look()
+            assert body.tally.decided == (came >= first)
+    assert body.reply(complete=True) == read_reply(reads, complete=True)
 
 
 @settings(max_examples=100, deadline=None)
@@ -134,17 +137,22 @@ def test_the_reply_does_not_depend_on_the_split(stream: list[bytes], data: st.Da
 
 
 def test_comments_for_minutes_cost_no_memory() -> None:
-    watch = FirstToken()
-    for _ in range(20_000):
-        assert not watch.feed(b": ping\n")
-    assert len(watch._rest) < 100
-    assert watch.feed(TOKEN)
+    body = Body()
+    for _ in range(200_000):
+        body.add(0.0, b": ping for minutes\n")
+    assert not body.tally.decided
+    assert sum(len(data) for _, data in body._reads) <= 64 * 1024 + 20
+    assert len(body.head()) <= 1024 * 1024 + 64 * 1024 + 20
+    body.add(1.0, TOKEN)
+    assert body.reply(complete=False).arrivals == (1.0,)
 
 
-def test_a_line_without_end_stops_the_wait() -> None:
-    watch = FirstToken()
-    assert not watch.feed(b"data: " + b"x" * 100_000)
-    assert watch.feed(b"x" * 200_000)
+def test_an_event_without_end_is_given_up() -> None:
+    body = Body()
+    for _ in range(300):  # 18 MiB in one line
+        body.add(0.0, b"data: " + b"x" * 65_000)
+    got = body.reply(complete=True)
+    assert (got.error, "larger than" in (got.detail or "")) == ("protocol", True)
 
 
 def test_a_long_line_is_no_problem() -> None:
@@ -162,9 +170,9 @@ def test_a_body_without_any_line_end_is_read_in_linear_time() -> None:
     assert time.monotonic() - began < 2.0
 
 
-def test_a_first_event_that_never_ends_is_not_looked_at_again_and_again() -> None:
-    first, line, began = FirstToken(), b"data: " + b"x" * 58 + b"\n", time.monotonic()
-    for _ in range(200):  # 12.8 MB in all
-        first.feed(line * 1000)
-    assert first.seen
+def test_an_event_that_never_ends_is_not_looked_at_again_and_again() -> None:
+    body, line, began = Body(), b"data: " + b"x" * 58 + b"\n", time.monotonic()
+    for number in range(200):  # 12.8 MB in all
+        body.add(float(number), line * 1000)
+    assert body.reply(complete=True).error == "protocol"
     assert time.monotonic() - began < 2.0

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import resource
+import sys
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from auditor.measurement import Measurement, Sample, Snapshot
 from auditor.probe.load import LocalSource, allow_files
 from auditor.probe.prompts import Prompts
 from auditor.probe.sample import check_invariants
-from auditor.probe.transport import Deadlines, Target
+from auditor.probe.target import Deadlines, Target
 from tests.wire.byteserver import HOLD, RESET, ByteServer, Request, Script, head, sse, tokens
 
 SHAPE = Shape(cls="chat", prompt_tokens=32, output_tokens=4)
@@ -268,7 +269,7 @@ def test_the_client_watches_itself_on_the_wall_clock() -> None:
             return await _source(server).run(_load(2, 2))
 
     got = asyncio.run(run())
-    assert got.client.clock == "loop"
+    assert got.client.clock == ("kernel" if sys.platform == "linux" else "loop")
     assert got.client.cpu_share is not None
     assert 0 < got.client.cpu_share < 2
     assert got.client.loop_lag_max is not None

@@ -1,0 +1,170 @@
+"""Reads of many connections, each with the time at which its bytes reached this machine.
+
+On plain Linux sockets the kernel stamps what arrives (SO_TIMESTAMPNS, socket(7)), so a client that is busy with other
+streams is not late with any. The stamp counts on the wall's clock; each batch of reads measures how far that is from
+the event loop's, and a time before the last look at the connections or after now, as a clock that was set gives, is
+drawn to there. Where there is no stamp the time of the read stands for it, and where the loop's clock is not the real
+one (tests in virtual time) the loop's clock alone counts.
+
+One epoll of our own holds the connections, because a loop spends more on each callback than a read costs. While reads
+follow each other closely, and only with stamps, it rests for a moment between looks and takes what came in between.
+"""
+
+import asyncio
+import select
+import socket
+import struct
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+__all__ = ["Receiver", "Stream", "real_time"]
+
+_STAMP = getattr(socket, "SO_TIMESTAMPNS", 35)  # include/uapi/asm-generic/socket.h
+_TIMESPEC = struct.Struct("@ll")
+_SPACE = 64  # bytes for the stamp and its header
+_READ = 65_536
+_BATCH = 1024
+_REST = 0.001
+_WHILE = 0.002
+_BUSY = 4  # reads a rest from which on resting pays
+
+
+class Stream(Protocol):
+    """Whoever a connection's bytes are for."""
+
+    def received(self, at: float, data: bytes) -> None:
+        """Bytes came at `at`, loop time; none of them: the peer closed its side."""
+
+    def lost(self, problem: OSError) -> None:
+        """The connection broke."""
+
+
+def real_time(loop: asyncio.AbstractEventLoop) -> Callable[[], float] | None:
+    """What the loop's clock reads, in full resolution; None if the loop has a time of its own."""
+    if type(loop).time is asyncio.BaseEventLoop.time or type(loop).__module__.partition(".")[0] == "uvloop":
+        return time.monotonic
+    return None
+
+
+class Receiver:
+    """Watches connections and hands their bytes on. `now` is the clock of all times.
+
+    `reads` counts reads of open loads, `unstamped` those of them that the kernel did not time.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.now = real_time(self._loop) or self._loop.time
+        self.reads = self.unstamped = 0
+        self._stamps = self.now is time.monotonic and hasattr(select, "epoll")
+        self._streams: dict[int, tuple[socket.socket, Stream]] = {}
+        self._polled = self.now()
+        self._resting: asyncio.TimerHandle | None = None
+        self._epoll = select.epoll() if hasattr(select, "epoll") else None
+        if self._epoll is not None:
+            self._loop.add_reader(self._epoll.fileno(), self._ready)
+
+    @property
+    def clock(self) -> str:
+        """What timed the reads: "kernel", "loop" or "virtual"."""
+        if self.now is not time.monotonic:
+            return "virtual"
+        return "kernel" if self._stamps and self.unstamped * 100 <= self.reads else "loop"
+
+    def prepare(self, sock: socket.socket) -> None:
+        """Ask the kernel to time what this socket receives; best before it connects."""
+        if self._stamps:
+            try:
+                sock.setsockopt(socket.SOL_SOCKET, _STAMP, 1)
+            except OSError:
+                self._stamps = False
+
+    def add(self, sock: socket.socket, stream: Stream) -> None:
+        """Hand what `sock` receives to `stream` from now on."""
+        fd = sock.fileno()
+        self._streams[fd] = sock, stream
+        if self._epoll is not None:
+            self._epoll.register(fd, select.EPOLLIN)
+        else:
+            self._loop.add_reader(fd, self._read, fd, 0)
+
+    def remove(self, sock: socket.socket) -> None:
+        """Stop watching `sock`; before it is closed."""
+        fd = sock.fileno()
+        if self._streams.pop(fd, None) is None:
+            return
+        if self._epoll is not None:
+            self._epoll.unregister(fd)
+        else:
+            self._loop.remove_reader(fd)
+
+    def keep_up(self) -> None:
+        """Read what has come if the last look was a while ago: for whoever does many things in a row.
+
+        Of bytes that one read brings together the kernel tells the time of the last only.
+        """
+        if self._epoll is not None and self._stamps and self.now() - self._polled > _WHILE:
+            self._look()
+
+    def close(self) -> None:
+        """Watch nothing any more."""
+        self._streams.clear()
+        if self._resting is not None:
+            self._resting.cancel()
+            self._resting = None
+        elif self._epoll is not None:
+            self._loop.remove_reader(self._epoll.fileno())
+        if self._epoll is not None:
+            self._epoll.close()
+
+    # ------------------------------------------------------------------------------------------------------------ reads
+
+    def _ready(self) -> None:
+        """Something came: read it, and rest if the last look was a moment ago."""
+        last = self._polled
+        count = self._look()
+        if self._stamps and count and self._epoll is not None and self._polled - last < _REST:
+            self._loop.remove_reader(self._epoll.fileno())
+            self._resting = self._loop.call_later(_REST, self._rested)
+
+    def _rested(self) -> None:
+        self._resting = self._loop.call_later(_REST, self._rested)
+        if self._look() < _BUSY and self._resting is not None:
+            assert self._epoll is not None
+            self._resting.cancel()
+            self._resting = None
+            self._loop.add_reader(self._epoll.fileno(), self._ready)
+
+    def _look(self) -> int:
+        """Read every connection that has something once; how many there were."""
+        assert self._epoll is not None
+        before, now = time.monotonic_ns(), self.now()
+        offset = time.time_ns() - before
+        ready = self._epoll.poll(0, _BATCH)
+        for fd, _ in ready:
+            self._read(fd, offset)
+        if len(ready) < _BATCH:  # else some that had come before this look are still to be read
+            self._polled = now
+        self.reads += len(ready)
+        return len(ready)
+
+    def _read(self, fd: int, offset: int) -> None:
+        """One read of one connection; `offset` is the wall's clock less the loop's, in nanoseconds."""
+        if (watched := self._streams.get(fd)) is None:
+            return
+        sock, stream = watched
+        try:
+            data, extra, _, _ = sock.recvmsg(_READ, _SPACE)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as problem:
+            stream.lost(problem)
+            return
+        at = self.now()
+        if extra:
+            seconds, fraction = _TIMESPEC.unpack(extra[0][2])
+            at = min(at, max(self._polled, (seconds * 1_000_000_000 + fraction - offset) * 1e-9))
+        elif data:
+            self.unstamped += 1
+        stream.received(at, data)
