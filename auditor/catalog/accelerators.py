@@ -18,9 +18,10 @@ __all__ = ["devices", "find", "is_this_cpu", "names"]
 
 _SILENT = re.compile(
     r"nvidia|geforce|tesla|amd|instinct|radeon|intel|habana|apple|google|aws|huawei|corporation|gpu|graphics"
-    r"|accelerator|oam|edition|pcie[345]|hbm\d\w?|gddr\d"
+    r"|accelerator|oam|edition|pcie[345]|hbm\d\w?|gddr\d|nvl\d+"
 )
 _ANOTHER = frozenset({"ti", "super", "xt", "xtx", "gre"})  # make another part of a name: a 4070 is no 4070 Ti
+_SEVERAL = re.compile(r"\s*\d+\s*[x*]\s*(.*)", re.IGNORECASE | re.DOTALL)
 _MEMORY = re.compile(r"(\d+)gb")
 _FIGURES = {"memory_gib": "memory", "bandwidth_gbs": "bandwidth", "tflops": "flops"}
 _DOUBT = "ABC"
@@ -121,18 +122,28 @@ def _words(text: str) -> tuple[str, ...]:
     lowered = re.sub(r"\.(?:\d*xlarge|metal)\b|\bmac ?(?:book ?(?:pro|air)?|studio|mini|pro)\b", " ", lowered)
     lowered = re.sub(r"(\d+)\s*g(?:i?b)?\b", r" \1gb ", lowered)
     lowered = re.sub(r"\b(\d+)[\s-]*c(?:ores?)?\b", r" \1core ", lowered)
-    lowered = re.sub(r"\bsxm\d\b", "sxm", lowered)
+    lowered = re.sub(r"sxm\d\b", "sxm", lowered)
     lowered = re.sub(r"\b(\d{4})(ti|super|xtx?)\b", r"\1 \2", lowered)
     words = re.findall(r"[a-z0-9.+]+", lowered)
     return tuple(word for word in words if not _SILENT.fullmatch(word))
 
 
 def _unknown(name: str, squeezed: str) -> str:
+    if (several := _SEVERAL.fullmatch(name)) and (one := _one(several[1])):
+        return f"accelerator {name!r} names several: name one, {one}, and their number apart (count)"
     spelled = {"".join(words): entry.device.key for entry in _catalogue() for words in entry.spellings}
     near = difflib.get_close_matches(squeezed, spelled, n=6, cutoff=0.6)
     keys = list(dict.fromkeys(spelled[text] for text in near))[:3]
     hint = f", did you mean {' or '.join(keys)}?" if keys else ""
     return f"unknown accelerator {name!r}{hint} (audit catalog accelerators lists all)"
+
+
+def _one(name: str) -> str | None:
+    """The key of what is named, if that is one accelerator."""
+    try:
+        return find(name, any_memory=True).key
+    except UsageError:
+        return None
 
 
 @cache

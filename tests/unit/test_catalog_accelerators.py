@@ -8,6 +8,11 @@ from auditor.errors import UsageError
 NAMES = [
     ("h100", "h100-sxm"),
     ("H100 SXM5", "h100-sxm"),
+    ("H100SXM5", "h100-sxm"),
+    ("H100_SXM5", "h100-sxm"),
+    ("GB300 NVL72", "gb300"),
+    ("gb200-nvl72", "gb200"),
+    ("H100 NVL", "h100-nvl"),
     ("h100-80gb", "h100-sxm"),
     ("NVIDIA H100 80GB HBM3", "h100-sxm"),
     ("NVIDIA H100 PCIe", "h100-pcie"),
@@ -96,6 +101,12 @@ def test_the_unknown_is_refused_with_neighbours():
     for nothing in ("", "NVIDIA", "16G"):
         with pytest.raises(UsageError, match="unknown accelerator"):
             accelerators.find(nothing)
+
+
+@pytest.mark.parametrize("written", ["8xH100", "8 x NVIDIA H100 80GB HBM3", "2*h100-sxm"])
+def test_a_number_of_them_is_told_apart(written):
+    with pytest.raises(UsageError, match=r"names several: name one, h100-sxm, and their number apart \(count\)"):
+        accelerators.find(written)
 
 
 OTHER_PARTS = [  # written, its own key, and a part whose name goes on
