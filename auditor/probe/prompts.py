@@ -11,11 +11,14 @@ that is fresh for each `Prompts`: a second run with the same seed must not meet 
 """
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from random import Random
 
 from auditor.errors import PreflightFailed
-from auditor.loads import Shape
+from auditor.loads import BLOCK_TOKENS, Shape
+from auditor.probe.messages import Message
+from auditor.probe.pictures import data_url
 
 __all__ = ["CYCLE", "Prompts", "calibrate", "filler"]
 
@@ -56,7 +59,8 @@ def filler(words: int, key: str) -> str:
 
 class Prompts:
     """Prompts by shape and index. `tokens_per_word` and `template_tokens` come from `calibrate`; `texts` are the user's
-    own prompts, of which pieces of the wanted length are then used instead of single words.
+    own prompts, of which pieces of the wanted length are then used instead of single words. `picture_tokens` is what
+    the server counts for a picture of each size.
     """
 
     def __init__(
@@ -67,10 +71,12 @@ class Prompts:
         texts: Sequence[str] = (),
         *,
         nonce: str | None = None,
+        picture_tokens: Mapping[tuple[int, int], int] | None = None,
     ) -> None:
         self.nonce = secrets.token_hex(8) if nonce is None else nonce
         self.tokens_per_word = tokens_per_word
         self.template_tokens = template_tokens
+        self.picture_tokens = picture_tokens or {}
         self._key = f"{seed}/{self.nonce}"
         self._pool = _pool(Random(f"{self._key}/pool"))
         self._texts = tuple(words for text in texts if (words := text.split()))
@@ -79,19 +85,40 @@ class Prompts:
         """How many words make a prompt of `tokens` tokens, template included; at least one."""
         return max(1, round((tokens - self.template_tokens) / self.tokens_per_word))
 
-    def make(self, shape: Shape, index: int, load_id: str) -> str:
-        """The prompt of request `index` of a load: the shared prefix if the shape has one, then its own words."""
-        rng = Random(f"{self._key}/{load_id}/{index}/{shape.prompt_tokens}")
-        words = self.words(shape.prompt_tokens)
-        if shape.prefix is None or not shape.prefix_tokens:
-            return self._own(rng, words)
-        shared = min(words - 1, max(1, round(shape.prefix_tokens / self.tokens_per_word)))
-        prefix = self._prefix(shape.cls, shape.prefix, shared)
-        return f"{prefix} {self._own(rng, words - shared)}" if prefix else self._own(rng, words)
+    def message(self, shape: Shape, index: int, load_id: str, held: int = 0) -> Message:
+        """What the user says in request `index` of a load, with its pictures. A later turn of a conversation says what
+        its prompt has beyond the `held` tokens that were said before.
+        """
+        if shape.turn:
+            words = max(1, round((shape.prompt_tokens - held) / self.tokens_per_word))
+            return Message("user", self._own(self._rng(shape, index, load_id), words))
+        sizes = enumerate(shape.images)
+        seen = tuple(data_url(*size, f"{self._key}/{load_id}/{index}/picture {number}") for number, size in sizes)
+        return Message("user", self.make(shape, index, load_id), seen)
 
-    def _prefix(self, cls: str, number: int, words: int) -> str:
-        """The same words for every request with this class and number."""
-        return self._own(Random(f"{self._key}/prefix/{cls}/{number}"), words) if words > 0 else ""
+    def make(self, shape: Shape, index: int, load_id: str) -> str:
+        """The words of a prompt: those that it shares with others if the shape has any, then its own."""
+        rng = self._rng(shape, index, load_id)
+        words = self.words(shape.prompt_tokens - sum(self.picture_tokens.get(size, 0) for size in shape.images))
+        shared = self._shared(shape, words - 1)
+        own = self._own(rng, words - sum(len(part.split()) for part in shared))
+        return " ".join([*shared, own])
+
+    def _rng(self, shape: Shape, index: int, load_id: str) -> Random:
+        return Random(f"{self._key}/{load_id}/{index}/{shape.prompt_tokens}")
+
+    def _shared(self, shape: Shape, most: int) -> list[str]:
+        """The same words for every request with this prefix of its class, or with these blocks: `most` at most."""
+        if shape.blocks:
+            ends = [min(most, round(n * BLOCK_TOKENS / self.tokens_per_word)) for n in range(len(shape.blocks) + 1)]
+            sizes = [end - begin for begin, end in pairwise(ends)]
+            keys = [f"block/{number}" for number in shape.blocks]
+        elif shape.prefix is not None and shape.prefix_tokens:
+            sizes = [min(most, max(1, round(shape.prefix_tokens / self.tokens_per_word)))]
+            keys = [f"prefix/{shape.cls}/{shape.prefix}"]
+        else:
+            return []
+        return [self._own(Random(f"{self._key}/{k}"), n) for k, n in zip(keys, sizes, strict=True) if n > 0]
 
     def _own(self, rng: Random, words: int) -> str:
         if not self._texts:

@@ -112,3 +112,47 @@ def test_calibration_is_exact_for_a_regular_tokenizer(per_word: int, template: i
 def test_a_count_that_does_not_follow_the_prompt_is_refused(counts: list[tuple[int, int]]) -> None:
     with pytest.raises(PreflightFailed, match="prompt lengths"):
         calibrate(counts)
+
+
+# ------------------------------------------------------------------------------------------- conversations and pictures
+
+
+def test_a_later_turn_says_what_is_new() -> None:
+    """1,000 tokens of which 700 were said: 300 words; the first turn says all of its own."""
+    prompts = Prompts(0, 1.0, 20)
+    first = Shape(cls="c", prompt_tokens=500, output_tokens=8, talk=0)
+    later = Shape(cls="c", prompt_tokens=1000, output_tokens=8, talk=0, turn=1, prefix_tokens=700)
+    assert len(prompts.message(first, 0, "l").text.split()) == 480
+    assert len(prompts.message(later, 1, "l", held=700).text.split()) == 300
+    assert len(prompts.message(later, 1, "l", held=5000).text.split()) == 1
+
+
+def test_pictures_take_their_tokens_of_the_prompt() -> None:
+    prompts = Prompts(0, 1.0, 20, picture_tokens={(640, 480): 300})
+    shape = Shape(cls="c", prompt_tokens=1000, output_tokens=8, images=((640, 480), (640, 480)))
+    message = prompts.message(shape, 0, "l")
+    assert len(message.text.split()) == 1000 - 20 - 600
+    assert len(set(message.pictures)) == 2
+    assert message == prompts.message(shape, 0, "l") != prompts.message(shape, 1, "l")
+
+
+def test_blocks_are_the_same_text_wherever_their_number_comes_up() -> None:
+    """Blocks of 512 tokens at two tokens a word: 256 words each."""
+    prompts = Prompts(0, 2.0, 0)
+
+    def words(index: int, *blocks: int) -> list[str]:
+        return prompts.make(Shape(cls="c", prompt_tokens=2000, output_tokens=8, blocks=blocks), index, "l").split()
+
+    first, second, other = words(0, 7, 8), words(1, 7, 8), words(2, 7, 9)
+    assert [len(text) for text in (first, second, other)] == [1000] * 3
+    assert first[:512] == second[:512]
+    assert first[512:528] != second[512:528]
+    assert first[:256] == other[:256]
+    assert first[256:272] != other[256:272]
+
+
+def test_a_prompt_of_blocks_alone_keeps_a_word_of_its_own() -> None:
+    shape = Shape(cls="c", prompt_tokens=1024, output_tokens=8, blocks=(1, 2))
+    made = [Prompts(0, 1.0, 0, nonce="n").make(shape, index, "l").split() for index in (0, 1)]
+    assert [len(words) for words in made] == [1024, 1024]
+    assert made[0][:1023] == made[1][:1023]
