@@ -19,6 +19,12 @@ ROWS = [  # accelerator, model, the rest of the row, metric, value
     ("strix-halo", "llama-3.1-70b", {**PACKED, "weight_file_bytes": 42.51e9}, "decode_tok_s", 5.10),
     ("strix-halo", "qwen2.5-14b", {**PACKED, "weight_file_bytes": 8.987e9}, "decode_tok_s", 24.47),
     ("strix-halo", "qwen3-30b-a3b", {**PACKED, "weight_file_bytes": 18.55e9}, "decode_tok_s", 86.07),
+    ("strix-halo", "gpt-oss-120b", {**GPT, "weight_file_bytes": 63.4e9, "prompt_tokens": 512}, "prefill_tok_s", 1034),
+    # ggml-org/llama.cpp discussion 14640 and pull request 26284
+    ("mi300x", "qwen3-8b", PACKED, "decode_tok_s", 161),
+    ("mi300x", "qwen3-8b", {**PACKED, "prompt_tokens": 512}, "prefill_tok_s", 5839),
+    ("rx-7900-xtx", "meta-llama-3-8b", PACKED, "decode_tok_s", 105.8),
+    ("rx-7900-xtx", "meta-llama-3-8b", {**PACKED, "prompt_tokens": 2048}, "prefill_tok_s", 3227),
     # geerlingguy/ai-benchmarks: Llama 3.2 3B and DeepSeek-R1-Distill-Qwen-14B Q4_K_M, gpt-oss-20b
     ("apple-m1-ultra", "llama-3.2-3b", {**PACKED, "weight_file_bytes": 2.02e9}, "decode_tok_s", 127.6),
     ("apple-m1-ultra", "deepseek-r1-distill-qwen-14b", PACKED, "decode_tok_s", 41.51),
