@@ -13,6 +13,7 @@ from auditor.probe.transport import Exchange
 
 __all__ = ["check_invariants", "decode", "sample_of"]
 
+_PROXIES = ("server", "via", "x-cache", "cf-ray", "x-accel-buffering")
 _LIMIT_HEADERS = ("x-ratelimit", "ratelimit", "x-rate-limit", "anthropic-ratelimit")
 
 
@@ -58,6 +59,7 @@ def sample_of(record: Exchange, reply: Reply, *, load: str, index: int, shape: S
         retry_after=_retry_after(record.headers),
         finish_reason=reply.finish_reason,
         server_id=reply.server_id,
+        via=_via(record.headers),
         late=None if record.due is None else max(0.0, t0 - record.due),
     )
 
@@ -97,6 +99,11 @@ def _page_text(record: Exchange) -> str:
     if isinstance(message, dict):
         return error_text(message.get("error") or message)
     return clip(text, 200)
+
+
+def _via(headers: Mapping[str, str]) -> str | None:
+    """What the headers say of who answered: a proxy names itself in one of these."""
+    return clip(", ".join(f"{name}: {headers[name]}" for name in _PROXIES if name in headers), 120) or None
 
 
 def _rate_limited(record: Exchange) -> bool:

@@ -227,8 +227,12 @@ class Tally:
 
     def add_message(self, message: Mapping[str, Any], at: float, name: str = "message") -> None:
         """Weigh one decoded event."""
+        choices = _dicts(message.get("choices"))
         if (problem := _error_of(name, message)) is not None:
             self._fail("in_stream", problem)
+        for choice in choices:
+            if choice.get("error"):
+                self._fail("in_stream", error_text(choice["error"]))
         if self._id is None and isinstance(message.get("id"), str | int):
             self._id = str(message["id"])
         usage = message.get("usage")
@@ -236,7 +240,7 @@ class Tally:
             self._usage = usage
         if isinstance(message.get("timings"), dict):
             self._timings = message["timings"]
-        weights = [_weigh(choice) for choice in _dicts(message.get("choices"))]
+        weights = [_weigh(choice) for choice in choices]
         if weights:
             self._add_weights(weights, at, usage)
 
