@@ -5,12 +5,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Literal
 
 from auditor.evidence import Evidence
-from auditor.measurement import Sample
+from auditor.measurement import Measurement, Sample
 from auditor.profile import Objective
-from auditor.theory.judging import judge_ceiling, judge_share
+from auditor.theory.deciding import Judged, Part, decide_ceiling, decide_share, look_confidences
 from auditor.theory.statistics import Outcome
 
-__all__ = ["LATENCY", "doubtful", "error_outcomes", "instead", "later", "outcomes", "readings", "unseen"]
+__all__ = [
+    "LATENCY",
+    "doubtful",
+    "error_outcomes",
+    "instead",
+    "judged",
+    "later",
+    "looks",
+    "outcomes",
+    "readings",
+    "unseen",
+]
 
 Metric = Literal["ttft", "tps", "e2e", "first_answer"]
 LATENCY: Mapping[str, Metric] = {"W110": "ttft", "W111": "tps", "W112": "e2e", "W114": "first_answer"}
@@ -19,29 +30,72 @@ _TICK = 0.05  # seconds between two readings of the client's lag: what it may ha
 Favour = Callable[[Sample, float], float | None]
 
 
+def looks(evidence: Evidence) -> tuple[float, ...]:
+    """The confidence of each look at the SLOs: two where the plan keeps loads in reserve."""
+    reserve = evidence.plan is not None and bool(evidence.plan.reserve)
+    return look_confidences(evidence.profile.probe.confidence, reserve=reserve)
+
+
+def judged(evidence: Evidence, objective: Objective, favour: Favour | None = None) -> Judged | None:
+    """How an SLO comes out over all loads at the target; None where no request shows its metric.
+
+    `favour` makes of each reading what a doubt says; None of it leaves the request out. Time per token may be judged by
+    its level: streams that run together share their steps, and each figure is the mean of many.
+    """
+    parts = list(_parts(evidence, objective, favour))
+    if not any(part.values for part in parts):
+        return None
+    if objective.metric == "error_rate":
+        last = evidence.loads("slo")[-1].silence if favour is None else 0
+        return decide_share(parts, objective.share, looks(evidence), last)
+    levels = objective.metric == "tps"
+    return decide_ceiling(parts, objective.seconds, objective.share, looks(evidence), levels=levels)
+
+
+def _parts(evidence: Evidence, objective: Objective, favour: Favour | None) -> Iterator[Part]:
+    """The readings of each load."""
+    later = {load.id for load in (evidence.plan.reserve if evidence.plan else ())}
+    for m in evidence.loads("slo"):
+        seen = ((favour(s, x) if favour else x) for s, x in _of_load(m, objective))
+        values = tuple(x for x in seen if x is not None)
+        yield Part(values, open=bool(m.load.arrivals), look=2 if m.load.id in later else 1)
+
+
 def readings(evidence: Evidence, objective: Objective) -> list[tuple[Sample, float]]:
-    """Each request with its seconds by an SLO's metric, in start order; those that do not show it are left out.
+    """Each request with its seconds by an SLO's metric, load by load in start order; those that do not show it are left
+    out.
 
     A failed request is infinitely slow. So is, for TPS, a reply that came all at once: its user saw no token before the
     end. So is one that the probe's own end cut off after the limit had passed: all requests that started so long before
-    the end are known, hence leaving out the others favours nobody.
+    the end are known, hence leaving out the others favours nobody. In an open loop a request's time counts from when it
+    was to be sent: its user waited from then on. For an error rate, good requests read 0.
     """
-    taken = [s for m in evidence.loads("slo") for s in m.samples if objective.cls in (None, s.cls)]
+    return [pair for m in evidence.loads("slo") for pair in _of_load(m, objective)]
+
+
+def _of_load(m: Measurement, objective: Objective) -> list[tuple[Sample, float]]:
+    taken = [s for s in m.samples if objective.cls in (None, s.cls)]
     seen = ((s, _reading(s, objective)) for s in sorted(taken, key=lambda s: (s.start, s.index)))
     return [(s, value) for s, value in seen if value is not None]
 
 
 def _reading(sample: Sample, objective: Objective) -> float | None:
+    if objective.metric == "error_rate":
+        return None if sample.error == "cancelled" else 0.0 if sample.good else math.inf
+    late = sample.late or 0.0
     if sample.error == "cancelled":
         first = {"ttft": sample.ttft, "first_answer": sample.first_answer}.get(objective.metric)
-        overdue = objective.metric != "tps" and (sample.closed or 0.0) > objective.limit
-        return math.inf if first is None and overdue else first
+        overdue = objective.metric != "tps" and (sample.closed or 0.0) + late > objective.limit
+        return math.inf if first is None and overdue else _plus(first, late)
     if not sample.good:
         return math.inf
     if objective.metric == "tps":
         return math.inf if sample.buffered else sample.tpot
-    value: float | None = getattr(sample, objective.metric)
-    return value
+    return _plus(getattr(sample, objective.metric), late)
+
+
+def _plus(seconds: float | None, late: float) -> float | None:
+    return None if seconds is None else seconds + late
 
 
 def unseen(read: Iterable[tuple[Sample, float]]) -> str:
@@ -54,10 +108,8 @@ def unseen(read: Iterable[tuple[Sample, float]]) -> str:
 
 def outcomes(evidence: Evidence, rule: str, favour: Favour) -> Iterator[Outcome]:
     """How the SLOs of a rule come out when each reading is what `favour` makes of it; None leaves a request out."""
-    for objective in evidence.profile.objectives(LATENCY[rule]):
-        seen = [value for s, x in readings(evidence, objective) if (value := favour(s, x)) is not None]
-        if seen:
-            yield judge_ceiling(seen, objective.seconds, objective.share, evidence.profile.probe.confidence).status
+    found = (judged(evidence, objective, favour) for objective in evidence.profile.objectives(LATENCY[rule]))
+    yield from (outcome.status for outcome in found if outcome is not None)
 
 
 def doubtful(evidence: Evidence, favour: Callable[[str], Favour]) -> tuple[str, ...]:
@@ -67,10 +119,8 @@ def doubtful(evidence: Evidence, favour: Callable[[str], Favour]) -> tuple[str, 
 
 def error_outcomes(evidence: Evidence, without: Callable[[Sample], bool]) -> Iterator[Outcome]:
     """How the declared error rates come out over all requests but those `without`."""
-    for objective in evidence.profile.objectives("error_rate"):
-        bad = [not s.good for s in evidence.requests(cls=objective.cls) if not without(s)]
-        if bad:
-            yield judge_share(bad, objective.share, evidence.profile.probe.confidence).status
+    found = (judged(evidence, o, instead(None, without)) for o in evidence.profile.objectives("error_rate"))
+    yield from (outcome.status for outcome in found if outcome is not None)
 
 
 def instead(seconds: float | None, where: Callable[[Sample], bool]) -> Favour:

@@ -22,10 +22,10 @@ from typing import Any, Literal
 
 from auditor import slo, spending
 from auditor.evidence import Check, Evidence, Finding, Number, Rule
-from auditor.measurement import Sample
 from auditor.profile import Objective, TrafficClass
 from auditor.theory import dominance, judging, shape
 from auditor.theory.alternatives import what_ifs
+from auditor.theory.deciding import Judged
 from auditor.theory.dominance import AT_ODDS, MATTERS, PHASE, Wait, leans
 from auditor.units import count, percent, quantity
 
@@ -244,22 +244,21 @@ def _latency(evidence: Evidence, rule: str, metric: Metric) -> Iterator[Finding]
     if not objectives:
         yield CHECK.skip(rule, f"slo.{metric}, which the profile does not declare")
     for objective in objectives:
-        yield _judge(evidence, rule, objective, slo.readings(evidence, objective))
+        yield _judge(evidence, rule, objective)
 
 
-def _judge(evidence: Evidence, rule: str, objective: Objective, read: list[tuple[Sample, float]]) -> Finding:
+def _judge(evidence: Evidence, rule: str, objective: Objective) -> Finding:
     metric, where = objective.metric, evidence.where(objective.path)
-    samples, values = evidence.requests(cls=objective.cls), [seconds for _, seconds in read]
+    samples, judged = evidence.requests(cls=objective.cls), slo.judged(evidence, objective)
     rest: dict[str, Any] = {"subject": objective.subject, "deciding": True, "where": where, "severity": "high"}
     buffered = [s.buffered for s in samples if s.buffered is not None]
     if metric in ("ttft", "tps") and sum(buffered) > len(buffered) / 2:
         why = f"{sum(buffered)} of {len(buffered)} replies arrive all at once: their users see nothing before the end."
         fix = ("let the stream through every proxy: no buffering, no compression of text/event-stream",)
         return CHECK.finding(rule, "fail", why, remedies=fix, **rest)
-    if not values:
+    if judged is None:
         return CHECK.skip(rule, f"requests that show {metric}" if samples else "a measured load at the target", **rest)
     floor = metric == "tps"
-    judged = judging.judge_ceiling(values, objective.seconds, objective.share, evidence.profile.probe.confidence)
     name, unit = f"{NAMES[metric]} {objective.percentile}", "tok/s" if floor else "s"
     note = f"worth {judged.effective:.0f} independent ones" if judged.effective < judged.n else ""
     value = judging.inverse(judged.value) if floor else judged.value
@@ -268,13 +267,17 @@ def _judge(evidence: Evidence, rule: str, objective: Objective, read: list[tuple
     known, limit = math.isfinite(judged.value.point), quantity(objective.limit, unit)
     seen = f"{quantity(value.point, unit)} against {limit}" if known else f"falls on failed requests (limit {limit})"
     why = f"{NAMES[metric]} {objective.percentile} {seen}: {judged.bad} of "
-    why += f"{count(judged.n, 'request')} miss it or fail, {percent(1 - objective.share)} may: {judged.verdict}."
-    why += slo.unseen(read)
+    why += f"{count(judged.n, 'request')} miss it or fail{_apart(judged)}, {percent(1 - objective.share)} may: "
+    why += f"{judged.verdict}.{slo.unseen(slo.readings(evidence, objective))}"
     if judged.on_course:
         rest["remedies"] = judged.how_to_decide(objective.cls, [m.stopped for m in evidence.loads("slo")])
     elif judged.status != "pass":
         rest["remedies"] = tuple(_remedies(evidence, metric))
     return CHECK.finding(rule, judged.status, why, missing=judged.more, **rest)
+
+
+def _apart(judged: Judged) -> str:
+    return f" ({judged.apart})" if judged.apart else ""
 
 
 def _remedies(evidence: Evidence, metric: str) -> Iterator[str]:
@@ -298,16 +301,14 @@ def w113_errors(evidence: Evidence) -> Iterable[Finding]:
     for objective in declared or (blind,):
         samples = evidence.requests(cls=objective.cls)
         rest: dict[str, Any] = {"subject": objective.cls, "where": evidence.where(objective.path), "severity": "high"}
-        if not samples:
+        judged = slo.judged(evidence, objective)
+        if judged is None:
             yield CHECK.skip("W113", "a measured load at the target", deciding=bool(declared), **rest)
             continue
-        bad, silence = [not s.good for s in samples], min(m.silence for m in evidence.loads("slo"))
-        judged = judging.judge_share(bad, objective.share, evidence.profile.probe.confidence, silence)
         words = ", ".join(sorted({s.error for s in samples if s.error}))
         why = f"{judged.bad} of {count(judged.n, 'request')} failed" + (f" ({words})" if words else "")
-        why += (
-            f", {percent(objective.limit)} may{'' if declared else ' (slo.error_rate is missing)'}: {judged.verdict}."
-        )
+        allowed = f"{percent(objective.limit)} may{'' if declared else ' (slo.error_rate is missing)'}"
+        why += f"{_apart(judged)}, {allowed}: {judged.verdict}."
         rest["measured"] = Number.measured("error rate", judged.value, "share", judged.n)
         rest["required"] = Number(name="error rate", value=objective.limit, unit="share", provenance="declared")
         if judged.status == "fail":

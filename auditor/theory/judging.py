@@ -1,25 +1,14 @@
-"""Small judgements that several checks share: an SLO over all requests, growth, jitter, tails. Pure, plain numbers."""
+"""Small judgements that several checks share: growth, jitter, tails. Pure, plain numbers."""
 
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
+from auditor.theory.deciding import Judged, judge_ceiling
 from auditor.theory.shape import Curve, at
-from auditor.theory.statistics import (
-    Interval,
-    Outcome,
-    effective_size,
-    judge,
-    median,
-    missing,
-    quantile_interval,
-    share_interval,
-    slope,
-    steady_start,
-)
-from auditor.units import count
+from auditor.theory.statistics import Interval, median, slope, steady_start
 
 __all__ = [
     "Growth",
@@ -33,7 +22,6 @@ __all__ = [
     "inverse",
     "jitter",
     "judge_ceiling",
-    "judge_share",
     "largest",
     "leading",
     "longest_at",
@@ -43,94 +31,9 @@ __all__ = [
     "share_over",
 ]
 
-GONE = 15  # failures in a row, at the end, that no chance explains: the service is gone
 READINGS = 10  # of a gauge, at least, before its standstill means anything
 HELD = 0.8  # of the readings that a gauge stands at its highest value when something holds it there
 DOMINANT = 1.3  # the largest of several times names the bottleneck only from this ratio to the second on
-
-
-# ----------------------------------------------------------------------------------------------------------------- SLO
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """An SLO's outcome over `n` requests of which `bad` broke it.
-
-    `effective` is the size of an independent sample of equal worth, `value` the quantile (or the share of bad requests)
-    with its interval, `missing` how many more good requests would make it pass; None: no number would. `allowed` is the
-    share that may be bad. `gone` counts the requests at the end that failed one and all, where they are too many for
-    chance.
-    """
-
-    status: Outcome
-    n: int
-    bad: int
-    effective: float
-    value: Interval
-    missing: int | None
-    allowed: float
-    gone: int = 0
-
-    @property
-    def on_course(self) -> bool:
-        """Undecided for want of requests alone: their share of bad ones is one that the SLO allows."""
-        return self.status == "inconclusive" and self.missing is not None and self.bad <= self.allowed * self.n
-
-    @property
-    def verdict(self) -> str:
-        """The status in words."""
-        if self.gone:
-            return f"the last {self.gone} all failed, the service stopped answering"
-        words = {"pass": "few enough to be sure", "fail": "too many beyond doubt", "inconclusive": "too close to call"}
-        return words[self.status]
-
-    @property
-    def more(self) -> str | None:
-        """What an inconclusive outcome lacks: "37 more good requests"."""
-        if self.status != "inconclusive":
-            return None
-        if self.missing is None:
-            return "a limit that a finite number of requests can prove (0 % is none)"
-        return f"{self.missing} more good requests"
-
-    def how_to_decide(self, cls: str | None, stopped: Iterable[str | None]) -> tuple[str, ...]:
-        """What helps where only requests (of a class) are missing; `stopped` says why loads ended early."""
-        more, of = self.missing or 0, f" of class {cls}" if cls else ""
-        ended = next((why for why in stopped if why and "time budget" in why), None)
-        field = f"probe.budget.duration ({ended})" if ended else "probe.budget"
-        return (f"measure {count(more, 'more request')}{of} at the target, {self.n + more} in all: raise {field}",)
-
-
-def judge_ceiling(values: Sequence[float], limit: float, share: float, confidence: float) -> Judged:
-    """Do `share` of the requests stay within `limit`? `values` in start order, failed requests as math.inf.
-
-    The exact three-outcome binomial test on counts that are scaled down where neighbouring requests fare alike.
-    Raises ValueError on no values.
-    """
-    value = quantile_interval(values, share, confidence)
-    return _judged([x > limit for x in values], share, confidence, value)
-
-
-def judge_share(bad: Sequence[bool], share: float, confidence: float, silence: int = 0) -> Judged:
-    """Are `share` of the requests good? `bad` in start order; the value is the share of bad ones.
-
-    A service that answered nothing any more at the end (`silence`, failures in a row as they ended) has failed, however
-    few independent requests that is worth.
-    """
-    judged = _judged(bad, share, confidence, share_interval(len(bad), sum(bad), confidence))
-    return replace(judged, status="fail", gone=silence) if silence >= GONE else judged
-
-
-def _judged(bad: Sequence[bool], share: float, confidence: float, value: Interval) -> Judged:
-    n, count, effective = len(bad), sum(bad), effective_size(bad)
-    if share >= 1:  # nothing proves "never"; one case disproves it
-        return Judged("fail" if count else "inconclusive", n, count, effective, value, None, 1 - share)
-    status = judge(n, count, share, confidence, effective)
-    size = max(1, math.floor(effective)) if effective < n else n  # as judge() counts
-    lack = (
-        missing(size, math.ceil(count * size / n - 1e-9), share, confidence) if n else missing(0, 0, share, confidence)
-    )
-    return Judged(status, n, count, effective, value, math.ceil(lack * n / size) if n else lack, 1 - share)
 
 
 # ------------------------------------------------------------------------------------------------------------- in time

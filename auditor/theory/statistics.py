@@ -7,6 +7,7 @@ requests must be within the limit), c a confidence. No numpy: sums run in log sp
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Literal
 
 __all__ = [
@@ -15,17 +16,20 @@ __all__ = [
     "binomial_at_least",
     "binomial_at_most",
     "effective_size",
+    "fails",
     "judge",
     "mean_interval",
     "median",
     "missing",
     "needed",
+    "passes",
     "quantile_interval",
     "quantile_ranks",
     "share_interval",
     "slope",
     "steady_start",
     "t_quantile",
+    "tolerance_factor",
 ]
 
 Outcome = Literal["pass", "fail", "inconclusive"]
@@ -92,6 +96,16 @@ def binomial_at_least(n: int, k: int, q: float) -> float:
 # ------------------------------------------------------------------------------------------------------------- verdict
 
 
+def passes(n: int, bad: int, quantile: float, confidence: float) -> bool:
+    """Whether `bad` or fewer of `n` would be seen in at most 1-c of all cases if more than the allowed were bad."""
+    return n > 0 and binomial_at_most(n, bad, 1 - quantile) <= 1 - confidence
+
+
+def fails(n: int, bad: int, quantile: float, confidence: float) -> bool:
+    """Whether `bad` or more of `n` would be seen in at most 1-c of all cases if no more than the allowed were bad."""
+    return n > 0 and binomial_at_least(n, bad, 1 - quantile) <= 1 - confidence
+
+
 def judge(n: int, bad: int, quantile: float, confidence: float, effective: float | None = None) -> Outcome:
     """Does a share `quantile` of requests stay within the limit, when `bad` of `n` did not?
 
@@ -100,17 +114,14 @@ def judge(n: int, bad: int, quantile: float, confidence: float, effective: float
     stopping, early_stopping.cc in mlcommons/inference). `effective` is the size of an independent sample of equal worth
     (`effective_size`): the counts are scaled to it, bad rounded up for the pass and down for the fail.
     """
-    tail, risk = 1 - quantile, 1 - confidence
     bad_up = bad_down = bad
     if effective is not None and effective < n:
         size = max(1, math.floor(effective))
         bad_up, bad_down = math.ceil(bad * size / n - 1e-9), math.floor(bad * size / n + 1e-9)
         n = size
-    if n > 0 and binomial_at_most(n, bad_up, tail) <= risk:
+    if passes(n, bad_up, quantile, confidence):
         return "pass"
-    if n > 0 and binomial_at_least(n, bad_down, tail) <= risk:
-        return "fail"
-    return "inconclusive"
+    return "fail" if fails(n, bad_down, quantile, confidence) else "inconclusive"
 
 
 def needed(quantile: float, confidence: float, bad: int = 0) -> int:
@@ -265,6 +276,19 @@ def _incomplete_beta(a: float, b: float, x: float) -> float:
     return 1.0 - front * _beta_fraction(b, a, 1 - x) / b
 
 
+def tolerance_factor(n: float, quantile: float, confidence: float) -> float:
+    """k such that mean + k deviations of `n` normal values bound a quantile of their source from above, one-sided.
+
+    k = (z_p + sqrt(z_p^2 - a b)) / a, a = 1 - z_c^2 / (2 (n-1)), b = z_p^2 - z_c^2 / n (NIST/SEMATECH e-Handbook of
+    Statistical Methods, section 7.2.6.3, after Natrella). Infinite where so few values bound nothing.
+    """
+    z_p, z_c = NormalDist().inv_cdf(quantile), NormalDist().inv_cdf(confidence)
+    a = 1 - z_c**2 / (2 * (n - 1)) if n > 1 else 0.0
+    if a <= 0:
+        return math.inf
+    return (z_p + math.sqrt(max(0.0, z_p**2 - a * (z_p**2 - z_c**2 / n)))) / a
+
+
 def t_quantile(probability: float, freedom: int) -> float:
     """Quantile of Student's t with `freedom` degrees, for 0.5 <= probability < 1, by bisection on its tail."""
     if not 0.5 <= probability < 1 or freedom < 1:
@@ -286,8 +310,8 @@ def effective_size(outcomes: Sequence[bool]) -> float:
     """How many independent requests the outcomes (over the limit or not, in start order) are worth.
 
     n / (1 + 2 sum rho_j), rho_j the autocorrelation of the indicator at lag j, summed up to the first lag where it is
-    within noise (below 2 / sqrt(n)); at most n. Outcomes that are all alike carry no sign of dependence and count in
-    full: whether such requests came in independent waves has to be seen elsewhere.
+    within its standard error, 1 / sqrt(n); at most n. Outcomes that are all alike carry no sign of dependence and count
+    in full: what else the requests show of it is looked at in `deciding`.
     """
     n = len(outcomes)
     ones = sum(outcomes)
@@ -299,7 +323,7 @@ def effective_size(outcomes: Sequence[bool]) -> float:
     total = 0.0
     for lag in range(1, n):
         rho = math.fsum(centred[i] * centred[i + lag] for i in range(n - lag)) / variance
-        if rho < 2 / math.sqrt(n):
+        if rho < 1 / math.sqrt(n):
             break
         total += rho
     return min(float(n), n / (1 + 2 * total))

@@ -7,9 +7,11 @@ import pytest
 
 from auditor import slo, verdict
 from auditor.evidence import Evidence, Finding
+from auditor.loads import Plan
 from auditor.measurement import ClientHealth, Sample
 from auditor.profile import Objective
-from auditor.testing import make_evidence, make_measurement, make_sample, run_check, with_slo
+from auditor.testing import make_evidence, make_load, make_measurement, make_sample, run_check, with_slo
+from auditor.theory import deciding
 from auditor.validity import family
 from checks import kv_capacity, workload_shape
 
@@ -139,3 +141,82 @@ def test_prompts_of_another_length_are_another_load(counted, void):
     )
     assert finding.status == ("inconclusive" if void else "pass")
     assert {v.partition(":")[2] for v in finding.voids} == ({void} if void else set())
+
+
+# ------------------------------------------------------------------------------------------------- closed loop and bursts
+
+
+def two_loads(closed: list[Sample], bursts: list[Sample]) -> Evidence:
+    """The healthy deployment with a closed loop and independent arrivals beside it."""
+    arrivals = tuple(float(i) for i in range(len(bursts)))
+    opened = make_measurement(bursts, load=make_load(id="bursts", arrivals=arrivals, rate=1.0))
+    return replace(make_evidence(), measurements=(make_measurement(closed), opened))
+
+
+def spread(n: int, bad: int, **over: object) -> list[Sample]:
+    return [make_sample(i, start=float(i), **(over if bad and i % (n // bad) == 1 else {})) for i in range(n)]
+
+
+def judged(evidence: Evidence, objective: Objective = TTFT) -> deciding.Judged:
+    found = slo.judged(evidence, objective)
+    assert found is not None
+    return found
+
+
+def test_an_open_loop_counts_from_the_intended_time():
+    """Sent 0.4 s late and answered after 1.2 s: its user waited 1.6 s, more than 1.5 s."""
+    late = [make_sample(i, ttft=1.2, late=0.4) for i in range(20)]
+    evidence = two_loads([make_sample(i) for i in range(20)], late)
+    assert [value for _, value in slo.readings(evidence, TTFT)][20:] == [pytest.approx(1.6)] * 20
+    tps = Objective(metric="tps", share=0.95, limit=25.0, path="slo.tps.p05", percentile="p05")
+    assert [value for _, value in slo.readings(evidence, tps)][20:] == [pytest.approx(0.0096)] * 20
+
+
+def test_a_request_cut_off_in_an_open_loop_waited_from_the_intended_time():
+    """1.4 s under way, sent 0.2 s late: beyond 1.5 s."""
+    cut = [replace(cut_off(0, 1.4), late=0.2), replace(cut_off(1, 1.4), late=0.05)]
+    assert [s.index for s, _ in slo.readings(two_loads([], cut), TTFT)] == [0]
+
+
+def test_both_loads_pass_together():
+    """2 of 100 and 2 of 100 miss a p95: 4 of 200 may, 2 of 100 alone may not."""
+    evidence = two_loads(spread(100, 2, ttft=2.0), spread(100, 2, ttft=2.0))
+    assert (judged(evidence).status, judged(evidence).n, judged(evidence).bad) == ("pass", 200, 4)
+    [finding] = [f for f in run_check(workload_shape.CHECK, evidence, "W110") if f.subject == "p95"]
+    assert "4 of 200 requests miss it or fail (closed loop 2 of 100, bursts 2 of 100), 5 % may: " in finding.why
+
+
+def test_a_closed_loop_hides_no_bursts():
+    """None of 300 in the closed loop, 20 of 100 in bursts."""
+    evidence = two_loads(spread(300, 0), spread(100, 20, ttft=2.0))
+    assert (judged(evidence).status, judged(evidence).alone) == ("fail", "bursts")
+
+
+def test_loads_are_read_one_after_the_other():
+    """Each counts its starts from its own beginning: a wave at the end of one does not meet the other's requests."""
+    evidence = two_loads([make_sample(i, start=float(i), ttft=0.1) for i in range(3)], spread(3, 0))
+    assert [value for _, value in slo.readings(evidence, TTFT)] == [0.1, 0.1, 0.1, 0.04, 0.04, 0.04]
+
+
+def test_a_reserve_makes_two_looks():
+    """62 good requests do not pass at confidence 0.96; with 50 more, one of which misses, 0.99 takes 130."""
+    closed = make_measurement([make_sample(i, start=float(i)) for i in range(62)])
+    more = make_measurement(spread(60, 1, ttft=2.0), load=make_load(id="slo-2"))
+    plan = Plan(loads=(closed.load,), reserve=(more.load,), requests=0, tokens=0, seconds=0.0)
+    first = replace(make_evidence(), plan=plan, measurements=(closed,))
+    assert slo.looks(first) == pytest.approx((0.96, 0.99))
+    assert (judged(first).status, judged(first).missing) == ("inconclusive", 1)
+    both = replace(first, measurements=(closed, more))
+    assert (judged(both).status, judged(both).missing) == ("inconclusive", 8)
+
+
+def test_a_service_that_stopped_answering_in_the_second_load_is_gone():
+    """Twenty failures in a row at the end of the bursts; the closed loop before them was fine."""
+    dead = [
+        make_sample(i, start=float(i)) if i < 60 else make_sample(i, start=float(i), error="timeout", ttft=None)
+        for i in range(80)
+    ]
+    evidence = two_loads(spread(300, 0), dead)
+    [finding] = run_check(workload_shape.CHECK, evidence, "W113")
+    assert finding.status == "fail"
+    assert "the last 20 all failed" in finding.why

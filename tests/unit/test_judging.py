@@ -19,7 +19,7 @@ from auditor.testing import (
     make_served,
     make_settings,
 )
-from auditor.theory import carrying, dominance, judging, limits, physics
+from auditor.theory import carrying, deciding, dominance, judging, limits, physics
 from auditor.theory.alternatives import alternatives, gains
 from auditor.theory.shape import Curve, curve
 from auditor.theory.statistics import Interval
@@ -28,7 +28,7 @@ from auditor.theory.statistics import Interval
 
 
 def test_a_ceiling_counts_what_is_over_and_what_failed():
-    judged = judging.judge_ceiling([2.0, *[0.5] * 49, math.inf, *[0.5] * 49], 1.0, 0.95, 0.95)
+    judged = deciding.judge_ceiling([2.0, *[0.5] * 49, math.inf, *[0.5] * 49], 1.0, 0.95, 0.95)
     assert (judged.status, judged.n, judged.bad) == ("inconclusive", 100, 2)
     assert judged.missing == 24  # two over need 124
     assert judged.more == "24 more good requests"
@@ -37,19 +37,19 @@ def test_a_ceiling_counts_what_is_over_and_what_failed():
 
 def test_two_misses_side_by_side_count_as_one_of_half_the_requests():
     """Autocorrelation 0.5 at lag 1: 100 requests are worth 50, one of them bad: 93 - 50 = 43 more, 86 real ones."""
-    judged = judging.judge_ceiling([*[0.5] * 98, 2.0, 2.0], 1.0, 0.95, 0.95)
+    judged = deciding.judge_ceiling([*[0.5] * 98, 2.0, 2.0], 1.0, 0.95, 0.95)
     assert judged.effective == pytest.approx(50, abs=0.5)
     assert (judged.status, judged.missing) == ("inconclusive", 86)
 
 
 def test_never_cannot_be_proven_and_one_case_disproves_it():
-    assert judging.judge_share([False] * 1000, 1.0, 0.95).more is not None
-    assert "finite" in (judging.judge_share([False] * 1000, 1.0, 0.95).more or "")
-    assert judging.judge_share([True] + [False] * 999, 1.0, 0.95).status == "fail"
+    assert deciding.judge_share([False] * 1000, 1.0, 0.95).more is not None
+    assert "finite" in (deciding.judge_share([False] * 1000, 1.0, 0.95).more or "")
+    assert deciding.judge_share([True] + [False] * 999, 1.0, 0.95).status == "fail"
 
 
 def test_a_decided_outcome_lacks_nothing():
-    assert judging.judge_share([False] * 300, 0.99, 0.95).more is None
+    assert deciding.judge_share([False] * 300, 0.99, 0.95).more is None
 
 
 def test_the_interval_of_a_rate_is_that_of_the_time_turned_round():
@@ -350,10 +350,10 @@ def test_a_floor_is_a_ceiling_in_seconds():
 
 def test_silence_at_the_end_is_a_failure_however_few_independent_requests_it_is_worth():
     """40 good requests, then 20 that fail in a row: one event, but the service is gone."""
-    judged = judging.judge_share([False] * 40 + [True] * 20, 0.95, 0.95, 20)
+    judged = deciding.judge_share([False] * 40 + [True] * 20, 0.95, 0.95, 20)
     assert (judged.status, judged.gone) == ("fail", 20)
     assert "the last 20 all failed" in judged.verdict
-    assert judging.judge_share([False] * 40 + [True] * 20, 0.95, 0.95, 14).gone == 0
+    assert deciding.judge_share([False] * 40 + [True] * 20, 0.95, 0.95, 14).gone == 0
 
 
 def test_a_gauge_is_held_where_it_stands_still_below_the_level():
