@@ -32,6 +32,7 @@ from auditor.errors import UsageError
 
 if TYPE_CHECKING:
     from auditor.instruments.predict import Predicted
+    from auditor.units import Unit
 
 __all__ = ["command"]
 
@@ -49,6 +50,9 @@ Context = Annotated[
 ]
 Rate = Annotated[
     str | None, option("--rate", metavar="RATE", text="Requests to serve, such as 5/s: how many replicas.")
+]
+Tpot = Annotated[
+    str | None, option("--tpot", metavar="TIME", text="A token's time to keep, such as 50ms: with how many at once.")
 ]
 Price = Annotated[
     list[str] | None,
@@ -85,6 +89,7 @@ def command(
     output: Output = None,
     context: Context = None,
     rate: Rate = None,
+    tpot: Tpot = None,
     price: Price = None,
     as_json: AsJson = False,
     batch: Batch = None,
@@ -123,7 +128,7 @@ def command(
     }
     lengths = {"--prompt": prompt, "--output": output, "--context": context}
     said = [f"--{key.replace('_', '-')}" for key, value in row.items() if value is not None]
-    said += [flag for flag, value in {**lengths, "--rate": rate, "--price": price}.items() if value]
+    said += [flag for flag, value in {**lengths, "--rate": rate, "--tpot": tpot, "--price": price}.items() if value]
     if file is not None:
         if batch_file is None and not _there(file):
             raise UsageError(
@@ -136,7 +141,7 @@ def command(
         _refuse("PROFILE", [*said, *["--batch"] * (batch is not None)])
         _declared(profile, as_json=as_json)
     else:
-        _answer(row, lengths, batch, rate, price or [], as_json=as_json)
+        _answer(row, lengths, batch, (rate, tpot), price or [], as_json=as_json)
 
 
 def _refuse(whole: str, said: list[str]) -> None:
@@ -176,7 +181,7 @@ def _answer(
     row: dict[str, Any],
     lengths: dict[str, str | None],
     batch: str | None,
-    rate: str | None,
+    wanted: tuple[str | None, str | None],
     prices: list[str],
     *,
     as_json: bool,
@@ -185,6 +190,7 @@ def _answer(
     from auditor.instruments.predict import predict
     from auditor.instruments.question import tokens
     from auditor.probe.machine import measured
+    from auditor.units import DURATION, RATE
 
     told = {flag: None if text is None else tokens(flag, text) for flag, text in lengths.items()}
     if told["--prompt"] is None and told["--context"] is None:
@@ -192,11 +198,11 @@ def _answer(
     if row["max_model_len"] is not None:
         row["max_model_len"] = tokens("--max-model-len", row["max_model_len"])
     given = row | {_LENGTHS[flag]: value for flag, value in told.items()} | {"batch": _sequences(batch)}
-    per_second = _rate(rate)
+    per_second, seconds = _positive("--rate", RATE, wanted[0]), _positive("--tpot", DURATION, wanted[1])
     try:
         found, load = asked(given, base=Path(), here=measured)
         money = _prices(prices, found.device.key if found.device is not None else None)
-        answer = predict(found, load, money, per_second)
+        answer = predict(found, load, money, per_second, tpot=seconds)
     except UsageError as error:
         raise UsageError(_flagged(str(error), given)) from None
     _print(answer, as_json=as_json)
@@ -248,17 +254,16 @@ def _amount(written: str) -> float | None:
     return price if _CHEAPEST <= price <= _MOST else None
 
 
-def _rate(written: str | None) -> float | None:
-    from auditor.units import RATE
-
+def _positive(flag: str, unit: "Unit", written: str | None) -> float | None:
+    """What a flag says in a unit. Raises UsageError for what it does not understand, and for 0."""
     if written is None:
         return None
     try:
-        found = RATE.parse(written)
+        found = float(unit.parse(written))
     except ValueError as error:
-        raise UsageError(f"--rate {written[:60]}: {error}") from None
+        raise UsageError(f"{flag} {written[:60]}: {error}") from None
     if found <= 0:
-        raise UsageError(f"--rate {written}: more than 0 is needed")
+        raise UsageError(f"{flag} {written[:60]}: more than 0 is needed")
     return found
 
 

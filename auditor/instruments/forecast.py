@@ -19,6 +19,7 @@ _MEANING = {
     "limit_bound": "what sets the physical limit, in which only what must move or be multiplied counts, at the highest "
     "rate that the device has for these weights",
     "bound_at_peak": "what the products' FLOP/byte say against the ridge of the dtype that they run in",
+    "answer": "tpot against the step: ruled_out by its limit, missed, open (within the band) or met",
     "of_which_links": "the part of overhead in which devices exchange data",
 }
 
@@ -56,6 +57,7 @@ def forecast(found: Predicted) -> dict[str, Any]:
         "replicas": _number(found.replicas, "replicas", "computed"),
         "cost": _cost(found),
         "holds": _number(found.holds, "sequences", "computed"),
+        "target": _target(found),
         "ranking": [_ranked(row) for row in found.ranking],
         "meaning": dict(_MEANING),
         "provisional": list(found.provisional),
@@ -119,6 +121,16 @@ def _work(work: Work) -> dict[str, Any]:
         "flops": _number(work.flops, "FLOP", "computed"),
         "bytes": _number(work.bytes, "bytes", "computed"),
         "intensity": _number(work.intensity, "FLOP/byte", "computed"),
+    }
+
+
+def _target(found: Predicted) -> dict[str, Any] | None:
+    if found.target is None:
+        return None
+    return {
+        "tpot": _number(found.target.seconds, "s", "declared"),
+        "answer": found.target.answer,
+        "most": _number(found.target.most, "sequences", "computed"),
     }
 
 

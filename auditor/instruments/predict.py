@@ -8,6 +8,7 @@ from auditor.instruments.inputs import Inputs
 from auditor.instruments.load import Load, Theory, provisional, theory
 from auditor.instruments.question import beyond
 from auditor.instruments.ranking import held_at_once, ranking, unlisted
+from auditor.instruments.target import Target, target_of
 from auditor.profile import TrafficClass
 from auditor.theory.cost import Cost, cost, replicas, stay
 from auditor.theory.dominance import predicted_device_share
@@ -41,7 +42,8 @@ class Predicted:
 
     `critical` are the tokens of a step from which linear layers are bound by compute. `requests_per_second` are those
     of the whole replica at this load; `replicas` how many a stated rate needs. `holds` is how many sequences of this
-    length the KV cache carries at once, None where that is not known. `provisional` names uncertain figures.
+    length the KV cache carries at once, None where that is not known. `target` is the time a token that was asked for.
+    `provisional` names uncertain figures.
     """
 
     inputs: Inputs
@@ -56,6 +58,7 @@ class Predicted:
     replicas: int | None
     cost: Cost | None
     holds: float | None
+    target: Target | None
     ranking: tuple[Ranked, ...]
     provisional: tuple[str, ...]
     notes: tuple[str, ...]
@@ -75,9 +78,12 @@ def predict(
     prices: Mapping[str, float] | None = None,
     request_rate: float | None = None,
     classes: Iterable[TrafficClass] = (),
+    *,
+    tpot: float | None = None,
 ) -> Predicted:
-    """Answer a speed question. `prices` are per hour of one accelerator, by key; `request_rate` is per second; where
-    the load is the mean of `classes`, those of them that the engine does not take whole are told.
+    """Answer a speed question. `prices` are per hour of one accelerator, by key; `request_rate` is per second; `tpot`
+    are seconds a token to keep; where the load is the mean of `classes`, those of them that the engine does not take
+    whole are told.
 
     Raises UsageError where an input lacks, or the load is longer than the context limit.
     """
@@ -103,6 +109,7 @@ def predict(
         replicas=replicas(request_rate, rate_of_one) if request_rate and rate_of_one else None,
         cost=_cost(ready, load, prices.get(device.key), rate_of_one),
         holds=holds,
+        target=target_of(ready, load, decode.expected, decode.least, tpot) if tpot and decode else None,
         ranking=rows,
         provisional=provisional(device, "bandwidth", "flops"),
         notes=(*found.notes, *_tails(found, classes), *caveats(found, load, holds), *absent),

@@ -151,7 +151,24 @@ def _at_peak(speed: Speed) -> str:
 # -------------------------------------------------------------------------------------------------------------- service
 
 
+def _target(found: Predicted) -> Iterator[str]:
+    """Whether the time a token that was asked for can be kept, and with how many at once."""
+    target, decode = found.target, found.decode
+    if target is None or decode is None:
+        return
+    at, band = f"{plain(found.load.batch, 9)} at once", decode.expected
+    said = {
+        "ruled_out": f"is ruled out by physics for {at} ({quantity(decode.least, 's')} at best)",
+        "missed": f"is not to be expected for {at} ({quantity(band.low, 's')} or more in 90 %)",
+        "open": f"may hold for {at} or not ({quantity(band.low, 's')} to {quantity(band.high, 's')} in 80 %)",
+        "met": f"is to be expected for {at} ({quantity(band.high, 's')} or less in 90 %)",
+    }[target.answer]
+    most = f"up to {target.most:,} at once are expected to keep it" if target.most else "no load at all keeps it"
+    yield from _wrap(f"{quantity(target.seconds, 's')} a token {said}; {most}", "target    ", 10)
+
+
 def _service(found: Predicted) -> Iterable[str]:
+    yield from _target(found)
     if found.request_seconds is not None and found.requests_per_second is not None:
         rate = f"{plain(found.requests_per_second)} requests/s a replica"
         more = f"; {count(found.replicas, 'replica')} for the rate asked" if found.replicas is not None else ""

@@ -246,6 +246,33 @@ def test_what_does_not_fit_is_said():
     assert any("carries about" in note and "the others wait" in note for note in crowded.notes)
 
 
+# 32 sequences take 44 ms here, 36.1 to 52.9 ms in 80 %, 17.2 ms by physics.
+TARGETS = [
+    (0.010, "ruled_out", "10 ms a token is ruled out by physics for 32 at once (17.2 ms at best)"),
+    (0.030, "missed", "30 ms a token is not to be expected for 32 at once"),
+    (0.045, "open", "45 ms a token may hold for 32 at once or not"),
+    (0.080, "met", "80 ms a token is to be expected for 32 at once"),
+]
+
+
+@pytest.mark.parametrize(("seconds", "answer", "words"), TARGETS)
+def test_a_time_a_token_is_held_against_the_band(seconds, answer, words):
+    found, load = asked(ROW)
+    target = predict(found, load, tpot=seconds).target
+    assert target is not None
+    assert target.answer == answer
+    at, beyond = (told(batch=n).decode for n in (max(1, target.most), target.most + 1))
+    assert at is not None
+    assert beyond is not None
+    assert beyond.expected.seconds > seconds
+    assert target.most == 0 or at.expected.seconds <= seconds
+    text = " ".join(render(predict(found, load, tpot=seconds)).split())
+    assert words in text
+    assert ("no load at all" in text) == (target.most == 0)
+    assert forecast(predict(found, load, tpot=seconds))["target"]["answer"] == answer
+    assert forecast(told())["target"] is None
+
+
 def test_the_document_gives_units_and_origins():
     data = forecast(told())
     assert data["schema_version"] == 1
@@ -458,6 +485,8 @@ USAGE = [
     ((*QUICK, "--context", "10", "--price", "=3"), "--price =3: an amount an hour is needed"),
     ((*QUICK, "--context", "10", "--price", "2", "--price", "h100=3"), "--price h100=3: h100-sxm has a price, 2"),
     ((*QUICK, "--prompt", "4000", "--context", "100"), "--context: 100 tokens held are fewer than the prompt's 4,000"),
+    ((*QUICK, "--context", "10", "--tpot", "50"), "--tpot 50: needs its unit"),
+    ((*QUICK, "--context", "10", "--tpot", "0ms"), "--tpot 0ms: more than 0 is needed"),
     ((*QUICK, "--context", "10", "--rate", "5"), "--rate 5: needs its unit"),
     ((*QUICK[:2], "--accelerator", "h100x", "--context", "10"), "--accelerator: unknown accelerator 'h100x'"),
     (("embedded", "--model", "x"), "PROFILE says it all: leave out --model"),
