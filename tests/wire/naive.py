@@ -62,8 +62,9 @@ async def ask(client: httpx.AsyncClient, url: str, model: str, output_tokens: in
             data = line.removeprefix("data: ")
             if data == "[DONE]":
                 break
-            if json.loads(data)["choices"][0]["delta"].get("content"):
-                times.append(now() - begun)
+            for choice in json.loads(data).get("choices", ()):
+                if choice["delta"].get("content"):
+                    times.append(now() - begun)
     return Answer(tuple(times), now() - begun, len(PROMPT.split()))
 
 

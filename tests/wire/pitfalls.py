@@ -149,7 +149,7 @@ def measure(
     target: Mapping[str, Any] | None = None,
 ) -> tuple[Measurement, ByteServer]:
     """A load against scripted replies, in virtual time."""
-    shape = Shape(cls="chat", prompt_tokens=32, output_tokens=output)
+    shape = Shape(cls="chat", prompt_tokens=7, output_tokens=output)
     fields = {"shapes": (shape,) * requests, "warmup": (shape,) * warmup, "concurrency": concurrency}
     made = Load(id="slo", purpose="slo", **{**fields, **(load or {})})  # type: ignore[arg-type]
 

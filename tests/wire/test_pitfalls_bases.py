@@ -1,0 +1,202 @@
+"""Pitfalls of bases and verdicts: who is counted, over what, and what so many requests can prove."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from auditor.loads import Shape
+from auditor.profile import Slo
+from tests.wire.benches import LIMIT, bench_row, evidence_of, statuses
+from tests.wire.byteserver import HOLD, Request, Script, head
+from tests.wire.pitfalls import Row, check, delta, ended, finish, measure, plain, usage
+
+BUSY = b'{"error":{"message":"overloaded","code":503}}'
+REFUSED: Script = [(0.001, head("503 Service Unavailable", framing=f"content-length: {len(BUSY)}") + BUSY)]
+QUOTA: Script = [(0.001, head("429 Too Many Requests", framing="retry-after: 7\r\ncontent-length: 0"))]
+FAST = plain(0.1, 0.01, 4)
+SLOW = plain(3.0, 0.01, 4)
+SILENT: Script = [(0.0, head()), HOLD]
+UNKNOWN: Script = [(0.1, head() + delta(thinking="x")), *[(0.01, delta(thinking="x"))] * 3, (0.0, ended(4))]
+Choice = Callable[[Request, int], Script]
+
+
+def every(step: int, other: Script, good: Script = FAST) -> Choice:
+    """Every so manieth request gets the other reply."""
+    return lambda _request, number: other if number % step == 0 else good
+
+
+def first(count: int, other: Script) -> Choice:
+    """The first ones get the other reply."""
+    return lambda _request, number: other if number < count else FAST
+
+
+class Serial:
+    """One prompt after the other, `seconds` each; then all reply together for `reply` seconds."""
+
+    def __init__(self, seconds: float, reply: float) -> None:
+        self.seconds, self.reply, self.free = seconds, reply, 0.0
+
+    def __call__(self, request: Request, number: int) -> Script:
+        self.free = max(request.at, self.free if number else 0.0) + self.seconds
+        return plain(self.free - request.at, self.reply / 3, 4)
+
+
+ROWS: list[Row] = [
+    bench_row(
+        "half of the requests are refused at once, the rest are fast",
+        "https://github.com/SemiAnalysisAI/InferenceX/issues/357",
+        every(2, REFUSED),
+        requests=100,
+        concurrency=10,
+        sent=100,
+        failed=50,
+        verdict="fail",
+        W113="fail",
+    ),
+    bench_row(
+        "60 of 100 fail and 40 are fast: 40 % attain",
+        "https://github.com/vllm-project/guidellm/pull/1085",
+        lambda _request, number: FAST if number % 5 < 2 else REFUSED,
+        requests=100,
+        concurrency=10,
+        sent=100,
+        attained=0.4,
+        verdict="fail",
+    ),
+    bench_row(
+        "5 of 100 streams break off: they are misses, not gaps in the table",
+        "https://github.com/hmchangw/newchat/pull/200",
+        every(20, [(0.1, head() + delta(content="x"))]),
+        requests=100,
+        concurrency=10,
+        sent=100,
+        failed=5,
+        attained=0.95,
+        verdict="inconclusive",
+    ),
+    bench_row(
+        "nothing comes before the deadline: a result, and no division by zero",
+        "https://github.com/openshift-psap/llm-load-test/issues/90",
+        SILENT,
+        requests=20,
+        concurrency=20,
+        sent=20,
+        failed=20,
+        attained=0.0,
+        p50=math.inf,
+        verdict="fail",
+    ),
+    bench_row(
+        "half of the streams carry their tokens in a field of the server's own",
+        "https://github.com/modelscope/evalscope/issues/1694",
+        every(2, UNKNOWN),
+        requests=100,
+        concurrency=10,
+        failed=0,
+        sent=100,
+        p50=0.1,
+        p95=0.1,
+    ),
+    bench_row(
+        "one slow reply of nine is no p95",
+        "https://github.com/sgl-project/sglang-omni/issues/1202",
+        every(9, plain(1.0, 0.01, 4)),
+        requests=9,
+        concurrency=1,
+        verdict="inconclusive",
+    ),
+    bench_row(
+        "nine fast replies are no p95 either",
+        "https://github.com/majiayu000/vibeguard/issues/611",
+        FAST,
+        requests=9,
+        concurrency=1,
+        verdict="inconclusive",
+    ),
+    bench_row(
+        "three slow replies of 20 ...",
+        "https://github.com/aarora79/agentic-coding-harness-benchmarks/pull/32",
+        first(3, SLOW),
+        requests=20,
+        concurrency=2,
+        p50=0.1,
+        verdict="inconclusive",
+    ),
+    bench_row(
+        "... are not forgiven because a hundred were sent",
+        "https://github.com/aarora79/agentic-coding-harness-benchmarks/pull/32",
+        first(3, SLOW),
+        requests=100,
+        concurrency=10,
+        p50=0.1,
+        verdict="inconclusive",
+    ),
+    bench_row(
+        "as many requests as slots are one wave and no steady state",
+        "https://github.com/vllm-project/vllm/issues/4252",
+        Serial(0.01, 0.1),
+        requests=100,
+        concurrency=100,
+        limit=2.0,
+        T509="inconclusive",
+        verdict="inconclusive",
+    ),
+    bench_row(
+        "the opening wave waits for itself: slots pass from warm-up without draining",
+        "https://github.com/modelscope/evalscope/pull/1641",
+        Serial(0.1, 1.6),
+        requests=96,
+        concurrency=16,
+        warmup=16,
+        limit=0.21,
+        p95=0.1,
+    ),
+    bench_row(
+        "refused by the quota of a key: no word on the service",
+        "https://github.com/patibandlavenkatamanideep/memoryops-ai/pull/147",
+        every(6, QUOTA),
+        requests=102,
+        concurrency=10,
+        T505="inconclusive",
+        verdict="inconclusive",
+    ),
+]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_every_request_counts_and_few_prove_nothing(row: Row) -> None:
+    check(row)
+
+
+# ------------------------------------------------------------------------------------------------- classes of requests
+
+
+def _mixed(request: Request, _number: int) -> Script:
+    """Prompts of 16,000 tokens take a second, short ones a tenth."""
+    words = len(request.body.split())
+    return plain(1.0 if words > 1000 else 0.1, 0.01, 4, finish() + usage(4, prompt=16_000 if words > 1000 else 100))
+
+
+def test_short_and_long_prompts_are_judged_apart() -> None:
+    """A median over both is nobody's: macbench called a turn "37348x faster" by pooling cold and warm ones.
+
+    Source: https://github.com/anthony-chaudhary/fak/issues/11854, https://github.com/ai-dynamo/dynamo/issues/5287
+    """
+    got, _ = measure(_mixed, load={"shapes": _shapes(100) + _shapes(16_000)}, concurrency=4)
+    limits = {"p95": LIMIT}
+    evidence = evidence_of(got, Slo(classes={"short": Slo(ttft=limits), "long": Slo(ttft=limits)}))
+    traffic = evidence.profile.traffic
+    classes = tuple(replace(traffic.classes[0], name=name) for name in ("short", "long"))
+    evidence = replace(evidence, profile=replace(evidence.profile, traffic=replace(traffic, classes=classes)))
+    found = statuses(evidence, per_subject=True)
+    ttft = {rule: status for rule, status in found.items() if rule.startswith("W110")}
+    assert set(ttft) == {"W110 short p95", "W110 long p95"}
+    assert ttft["W110 long p95"] == "fail"
+    assert ttft["W110 short p95"] != "fail"
+
+
+def _shapes(tokens: int) -> tuple[Shape, ...]:
+    name = "short" if tokens < 1000 else "long"
+    return (Shape(cls=name, prompt_tokens=tokens, output_tokens=4),) * 70
