@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
 
-__all__ = ["BLOCK_TOKENS", "Load", "Plan", "PlanNote", "Purpose", "Shape", "Turn", "talks"]
+__all__ = ["BLOCK_TOKENS", "Load", "Logged", "Plan", "PlanNote", "Purpose", "Shape", "Turn", "talks"]
 
 Purpose = Literal["cold", "unshared", "slo", "prefill", "decode"]
 
@@ -57,6 +57,18 @@ class Load:
     arrivals: tuple[float, ...] = ()
     rate: float | None = None
     why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """One request of a traffic log: when it came (seconds, from anywhere; None: not told), prompt and output tokens,
+    and the numbers of the blocks of BLOCK_TOKENS that its prompt starts with.
+    """
+
+    at: float | None
+    prompt: int
+    output: int
+    blocks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,10 +185,15 @@ class TrafficClass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """The load the service must carry. Exactly one of `target_concurrency` (requests in flight) and `request_rate`."""
+    """The load the service must carry. Exactly one of `target_concurrency` (requests in flight) and `request_rate`.
+
+    `arrivals` is how requests come that wait for no other: by chance (None: or as the log tells), one by one, in
+    crowds, or more and more.
+    """
 
     target_concurrency: int | None = None
     request_rate: Rate | None = None
+    arrivals: Literal["poisson", "constant", "bursts", "ramp"] | None = None
     optimize_for: Literal["ttft", "tps", "cost"] | None = None
     classes: tuple[TrafficClass, ...] = ()
     log: str | None = None

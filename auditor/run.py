@@ -2,7 +2,7 @@
 
 import datetime
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from auditor.instruments.inputs import Inputs
 from auditor.instruments.load import Load as Asked
 from auditor.instruments.ranking import ranking
 from auditor.loading import Here, Loaded, load_monitoring, load_profile, resolve_device, resolve_draft, resolve_model
-from auditor.loads import Load, Plan
+from auditor.loads import Load, Logged, Plan
 from auditor.measurement import Measurement, Sample, Served
 from auditor.monitoring.coverage import coverage
 from auditor.plan.make import make_plan, without_loads
@@ -67,7 +67,7 @@ async def audit(loaded: Loaded, options: Options, events: Listener) -> Report:
         if not options.offline:
             async with _endpoint(evidence, loaded.key, events) as profile:
                 evidence = await _served(evidence, profile, loaded, events)
-                evidence = replace(evidence, plan=_planned(evidence, profile))
+                evidence = replace(evidence, plan=_planned(evidence, profile, loaded.log))
                 keep.update(evidence)
                 evidence = await _measured(evidence, profile, loaded, keep, events)
         evidence = keep.redact(_ranked(evidence))
@@ -144,7 +144,7 @@ def _judged(rule: Rule, evidence: Evidence) -> tuple[Finding, ...]:
 def plan_offline(loaded: Loaded) -> Plan:
     """What an audit would send, as far as the files tell; sends nothing."""
     evidence = declare(loaded, Options(offline=True))
-    return _planned(evidence, evidence.profile)
+    return _planned(evidence, evidence.profile, loaded.log)
 
 
 def _measuring(events: Listener) -> Here:
@@ -317,9 +317,9 @@ def _with_failure(report: Report, keep: store.Recording) -> Report:
     return replace(report, evidence=evidence)
 
 
-def _planned(evidence: Evidence, profile: Profile) -> Plan:
+def _planned(evidence: Evidence, profile: Profile, log: Sequence[Logged]) -> Plan:
     chunk = evidence.settings.max_num_batched_tokens if evidence.settings else None
-    plan = make_plan(profile, evidence.served, _pace(evidence), chunk)
+    plan = make_plan(profile, evidence.served, _pace(evidence), chunk, log=log)
     if profile.probe.allow_load or profile.endpoint.on_this_machine:
         return plan
     return without_loads(plan, "the endpoint is not on this machine: it is loaded only with probe.allow_load: true")

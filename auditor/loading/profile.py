@@ -12,6 +12,7 @@ from auditor.loading import rules, traffic
 from auditor.loading.build import build
 from auditor.loading.files import FileError, read_text
 from auditor.loading.problems import Problems, did_you_mean, dotted, one_line
+from auditor.loads import Logged
 from auditor.profile import Profile
 from auditor.redact import find_secrets, is_secret_name
 from auditor.yamlmarks import Marked, YamlError, load
@@ -28,7 +29,8 @@ class Loaded:
 
     `lines` maps every dotted path of the file to its place; `path` is the file, to whose folder other paths are
     relative; `launch` is what `deployment.launch` says; `key` the API key, `secrets` all values to be redacted;
-    `prompts` the texts of `traffic.prompts`; `warnings` are lines for the user that stop nothing.
+    `log` the requests of `traffic.log` where the classes came of it; `prompts` the texts of `traffic.prompts`;
+    `warnings` are lines for the user that stop nothing.
     """
 
     profile: Profile
@@ -38,6 +40,7 @@ class Loaded:
     launch: Launch | None = None
     key: str | None = None
     secrets: tuple[str, ...] = ()
+    log: tuple[Logged, ...] = ()
     prompts: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -63,19 +66,20 @@ def parse_profile(text: str, path: Path, environ: Mapping[str, str]) -> Loaded:
     profile = build(marked.value, problems)
     launch = _launch(profile, problems)
     rules.check(profile, launch, problems)
-    classes, prompts = traffic.read(profile, path.parent, problems)
+    read = traffic.read(profile, path.parent, problems)
     problems.stop()
     key, warning = _key(profile, path.parent, environ)
     warnings = [*rules.warn(profile, launch), *([(("endpoint", "api_key_env"), warning)] if warning else [])]
     return Loaded(
-        profile=replace(profile, traffic=replace(profile.traffic, classes=classes)),
+        profile=replace(profile, traffic=read.traffic),
         lines={dotted(place): problems.where(place) for place in marked.values if place},
         path=path,
         text=text,
         launch=launch,
         key=key,
         secrets=_secrets(profile, launch, key),
-        prompts=prompts,
+        log=read.log,
+        prompts=read.prompts,
         warnings=tuple(f"{problems.where(place)}: {dotted(place)}: {message}" for place, message in warnings),
     )
 

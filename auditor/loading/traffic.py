@@ -1,77 +1,56 @@
 """What the traffic itself tells: observed lengths from a log, prompt texts from a file."""
 
-import csv
-import json
 import math
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from auditor.errors import Problem
 from auditor.loading.files import FileError, read_text
+from auditor.loading.logs import MAX_PROBLEMS, busiest_rate, json_rows, read_log
 from auditor.loading.problems import Problems
-from auditor.profile import Lengths, Profile, TrafficClass
+from auditor.loads import Logged
+from auditor.profile import Lengths, Profile, Traffic, TrafficClass
 
-__all__ = ["OBSERVED", "observed_class", "read", "read_lengths", "read_prompts"]
+__all__ = ["OBSERVED", "Read", "observed_class", "read", "read_prompts"]
 
 OBSERVED = "observed"
 """The name of the class that a traffic log fills."""
 
 MAX_BYTES = 256 << 20
-MAX_PROBLEMS = 5
-
-# Column names without case and punctuation. OpenAI usage and LiteLLM spend logs (prompt_tokens, completion_tokens), the
-# Responses API and OpenTelemetry (input_tokens, output_tokens; gen_ai.usage.*), vLLM (num_prompt_tokens,
-# num_generation_tokens; prompt_len, output_len of its benchmarks), Azure LLM inference traces (ContextTokens,
-# GeneratedTokens), Mooncake traces (input_length, output_length), BurstGPT (Request tokens, Response tokens).
-_PROMPT = (
-    "prompttokens",
-    "inputtokens",
-    "genaiusageinputtokens",
-    "genaiusageprompttokens",
-    "numprompttokens",
-    "promptlen",
-    "inputlen",
-    "promptlength",
-    "inputlength",
-    "contexttokens",
-    "requesttokens",
-)
-_OUTPUT = (
-    "completiontokens",
-    "outputtokens",
-    "genaiusageoutputtokens",
-    "genaiusagecompletiontokens",
-    "numgenerationtokens",
-    "outputlen",
-    "outputlength",
-    "completionlength",
-    "generatedtokens",
-    "generationtokens",
-    "responsetokens",
-)
-_NESTED = ("usage", "response", "body", "response_obj", "attributes", "metrics", "request_metrics")
-
-Pair = tuple[int, int]
 
 
-def read(profile: Profile, folder: Path, problems: Problems) -> tuple[tuple[TrafficClass, ...], tuple[str, ...]]:
-    """The classes (from the log where the profile declares none) and the prompt texts; adds problems."""
+@dataclass(frozen=True, slots=True)
+class Read:
+    """The traffic as declared, its classes from the log where it declares none; the log itself, and prompt texts."""
+
+    traffic: Traffic
+    log: tuple[Logged, ...] = ()
+    prompts: tuple[str, ...] = ()
+
+
+def read(profile: Profile, folder: Path, problems: Problems) -> Read:
+    """What the files of a profile's traffic tell; adds problems.
+
+    A log that tells times also tells the rate, where the profile declares no target.
+    """
     traffic = profile.traffic
-    classes, prompts = traffic.classes, tuple[str, ...]()
-    wanted = traffic.log is not None and not classes and not problems.is_blamed(("traffic", "classes"))
+    log, prompts = tuple[Logged, ...](), tuple[str, ...]()
+    wanted = traffic.log is not None and not traffic.classes and not problems.is_blamed(("traffic", "classes"))
     if wanted and (text := _text(folder, str(traffic.log), ("traffic", "log"), problems)):
-        pairs, bad = read_lengths(text, str(traffic.log))
+        log, bad = read_log(text, str(traffic.log))
         problems.found += bad
-        if pairs:
-            classes = (observed_class(pairs),)
+        if log:
+            traffic = replace(traffic, classes=(observed_class(log),))
         elif not bad:
             problems.add(("traffic", "log"), f"{traffic.log} holds no request with prompt and output tokens")
+    if log and traffic.target_concurrency is None and traffic.request_rate is None:
+        traffic = replace(traffic, request_rate=busiest_rate(log))
     if traffic.prompts is not None and (text := _text(folder, traffic.prompts, ("traffic", "prompts"), problems)):
         prompts, bad = read_prompts(text, traffic.prompts)
         problems.found += bad
-    return classes, prompts
+    return Read(traffic, log, prompts)
 
 
 def _text(folder: Path, name: str, path: tuple[str, str], problems: Problems) -> str | None:
@@ -89,10 +68,10 @@ def _text(folder: Path, name: str, path: tuple[str, str], problems: Problems) ->
 # ------------------------------------------------------------------------------------------------------------- lengths
 
 
-def observed_class(pairs: Sequence[Pair]) -> TrafficClass:
+def observed_class(log: Sequence[Logged]) -> TrafficClass:
     """One class with the observed lengths."""
-    prompts, outputs = zip(*pairs, strict=True)
-    return TrafficClass(name=OBSERVED, prompt_tokens=_lengths(prompts), output_tokens=_lengths(outputs))
+    prompts, outputs = (_lengths([getattr(row, name) for row in log]) for name in ("prompt", "output"))
+    return TrafficClass(name=OBSERVED, prompt_tokens=prompts, output_tokens=outputs)
 
 
 def _lengths(values: Sequence[int]) -> Lengths:
@@ -100,78 +79,6 @@ def _lengths(values: Sequence[int]) -> Lengths:
     ordered = sorted(values)
     p50, p95, p99 = (ordered[math.ceil(q * len(ordered) / 100) - 1] for q in (50, 95, 99))
     return Lengths(p50=p50, p95=p95, p99=p99, max=ordered[-1])
-
-
-def read_lengths(text: str, name: str) -> tuple[tuple[Pair, ...], list[Problem]]:
-    """(prompt, output) tokens of every request that ended with both, and problems by line of the log.
-
-    JSON lines and CSV are told apart by their first character. Requests without a reply (0 tokens) are left out.
-    """
-    rows = _json_rows(text) if text.lstrip().startswith("{") else _csv_rows(text)
-    pairs: list[Pair] = []
-    problems: list[Problem] = []
-    known = False
-    for line, row in rows:
-        prompt, output = (_tokens(row, names) if isinstance(row, Mapping) else row for names in (_PROMPT, _OUTPUT))
-        if isinstance(prompt, str) or isinstance(output, str):
-            problems.append(Problem(name, line, 1, prompt if isinstance(prompt, str) else str(output)))
-        known = known or (prompt is not None and output is not None)
-        if isinstance(prompt, int) and isinstance(output, int) and prompt > 0 and output > 0:
-            pairs.append((prompt, output))
-        if len(problems) >= MAX_PROBLEMS:
-            break
-    if not known and not problems:
-        wanted = "prompt_tokens and completion_tokens (or input_length and output_length, ContextTokens ...)"
-        problems.append(Problem(name, 1, 1, f"no columns for the lengths; needs {wanted}"))
-    return tuple(pairs), problems
-
-
-def _json_rows(text: str) -> Iterator[tuple[int, Any]]:
-    """Line number and object of each line; a text says what is wrong with the line."""
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.strip():
-            yield number, _json_object(line)
-
-
-def _json_object(line: str) -> Any:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        return "this line is not JSON"
-    return row if isinstance(row, dict) else "this line holds no JSON object"
-
-
-def _csv_rows(text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    lines = text.splitlines()
-    delimiter = max(",;\t", key=lines[0].count)
-    reader = csv.DictReader(lines, delimiter=delimiter, restval="", quoting=csv.QUOTE_MINIMAL)
-    for row in reader:
-        yield reader.line_num, {key: value for key, value in row.items() if isinstance(key, str)}
-
-
-def _tokens(row: Mapping[str, Any], names: Iterable[str], depth: int = 0) -> int | str | None:
-    """The first of the named columns that is filled; None where there is none, a text where it holds no count."""
-    plain = {re.sub(r"[^a-z0-9]", "", key.lower()): value for key, value in row.items()}
-    for name in names:
-        value = plain.get(name)
-        if value not in (None, ""):
-            return _count(value)
-    for name in _NESTED if depth < 4 else ():
-        inner = row.get(name)
-        found = _tokens(inner, names, depth + 1) if isinstance(inner, Mapping) else None
-        if found is not None:
-            return found
-    return None
-
-
-def _count(value: Any) -> int | str:
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if isinstance(value, bool) or not number.is_integer() or not 0 <= number < 1e12:
-        return f"{str(value)[:40]!r} is no number of tokens"
-    return int(number)
 
 
 # ------------------------------------------------------------------------------------------------------------- prompts
@@ -183,7 +90,7 @@ def read_prompts(text: str, name: str) -> tuple[tuple[str, ...], list[Problem]]:
         return tuple(line.strip() for line in text.splitlines() if line.strip()), []
     prompts: list[str] = []
     problems: list[Problem] = []
-    for number, row in _json_rows(text):
+    for number, row in json_rows(text):
         prompt = _prompt(row) if isinstance(row, Mapping) else None
         if prompt:
             prompts.append(prompt)

@@ -4,31 +4,63 @@ A closed loop sends its next request when one has ended, so it never meets the c
 they come together by chance. An open loop follows a schedule whatever the service does.
 """
 
+import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 
 from auditor.loads import Load
 from auditor.measurement import Measurement, Sample
 
-__all__ = ["poisson", "reached", "with_rate"]
+__all__ = ["ARRIVALS", "Arrivals", "reached", "spans", "with_rate"]
+
+Arrivals = Callable[[int, random.Random], list[float]]
+"""When `count` requests are sent, in mean gaps, from 0 to below `count`."""
+
+BURSTY = 0.25  # shape of the gamma distribution of gaps: they vary twice as much as those of independent users
+RAMP = 0.5  # of the mean rate, at which a ramp begins; it ends as far above
 
 
-def poisson(warmup: int, count: int, rng: random.Random) -> tuple[float, ...]:
-    """Arrivals of independent users: `warmup` and then `count` of them, each span of exactly so many mean gaps.
+def spans(kind: Arrivals, warmup: int, count: int, rng: random.Random) -> tuple[float, ...]:
+    """`warmup` and then `count` arrivals of a kind, each span of exactly so many mean gaps.
 
-    Exponential gaps, stretched so that each span ends where the next begins: the rate is then the one asked for
-    whatever the dice say, and the arrivals of a span are as independent as before (given their number, those of a
-    Poisson process are uniform).
+    So the rate is the one asked for whatever the dice say.
     """
-    return (*_span(0.0, warmup, rng), *_span(float(warmup), count, rng))
+    return (*kind(warmup, rng), *(warmup + at for at in kind(count, rng)))
 
 
-def _span(begin: float, count: int, rng: random.Random) -> list[float]:
-    gaps = [rng.expovariate(1.0) for _ in range(count)]
-    stretch = count / sum(gaps) if gaps else 1.0
-    return [begin + stretch * at for at in accumulate(gaps[:-1], initial=0.0)] if gaps else []
+def _constant(count: int, _: random.Random) -> list[float]:
+    return [float(i) for i in range(count)]
+
+
+def _poisson(count: int, rng: random.Random) -> list[float]:
+    """Independent users. Stretching keeps them so: given their number, arrivals of a Poisson process are uniform."""
+    return _stretched([rng.expovariate(1.0) for _ in range(count)])
+
+
+def _bursts(count: int, rng: random.Random) -> list[float]:
+    """Crowds and pauses: gaps of a gamma distribution."""
+    return _stretched([rng.gammavariate(BURSTY, 1 / BURSTY) for _ in range(count)])
+
+
+def _ramp(count: int, rng: random.Random) -> list[float]:
+    """Independent users, more and more of them: the rate at t of n is RAMP + 2 (1 - RAMP) t / n of the mean.
+
+    Until t there are RAMP t + (1 - RAMP) t^2 / n of them, which is solved for t.
+    """
+    slope = 1 - RAMP
+    return [count * (math.sqrt(RAMP**2 + 4 * slope * at / count) - RAMP) / (2 * slope) for at in _poisson(count, rng)]
+
+
+def _stretched(gaps: Sequence[float]) -> list[float]:
+    """Arrivals with these gaps in a span of as many mean gaps."""
+    stretch = len(gaps) / total if (total := sum(gaps)) else 1.0
+    return [stretch * at for at in accumulate(gaps[:-1], initial=0.0)] if gaps else []
+
+
+ARRIVALS: Mapping[str, Arrivals] = {"poisson": _poisson, "constant": _constant, "bursts": _bursts, "ramp": _ramp}
+"""The kinds of arrivals that a profile names."""
 
 
 def with_rate(load: Load, measured: Sequence[Measurement]) -> Load | None:

@@ -7,24 +7,30 @@ come first, ladders after, so that a short budget costs explanation before it co
 from collections.abc import Sequence
 from dataclasses import replace
 
-from auditor.loads import Load, Plan, PlanNote
+from auditor.loads import Load, Logged, Plan, PlanNote
 from auditor.measurement import Served
 from auditor.plan.demands import SLO_OF
 from auditor.plan.ladders import STEP_TOKENS, decode_ladder, prefill_ladder
 from auditor.plan.mix import clamped
 from auditor.plan.pace import Pace, concurrency, seconds
-from auditor.plan.target import cost, more_of, target_loads
+from auditor.plan.target import cost, target_loads
 from auditor.profile import Budget, Profile
 
 __all__ = ["make_plan", "without_loads"]
 
 
 def make_plan(
-    profile: Profile, served: Served | None = None, pace: Pace | None = None, step_tokens: int | None = None
+    profile: Profile,
+    served: Served | None = None,
+    pace: Pace | None = None,
+    step_tokens: int | None = None,
+    *,
+    log: Sequence[Logged] = (),
 ) -> Plan:
     """Plan the probe of `profile` against an endpoint that serves `served`. Sends nothing.
 
-    `step_tokens` of prompts is what one step of the engine reads at most, where that is known.
+    `step_tokens` of prompts is what one step of the engine reads at most, where that is known; `log` is the traffic's
+    own, of which the classes came.
     """
     seed = profile.probe.seed
     if not profile.traffic.classes:
@@ -33,11 +39,12 @@ def make_plan(
     profile, limit = _unspent(profile, served), served.max_model_len if served else None
     budget = profile.probe.budget
     slots = concurrency(profile, pace)
-    target, notes = target_loads(profile, slots, limit)
-    if not target or not _within(budget, target):
+    target = target_loads(profile, slots, limit, log)
+    notes = list(target.notes)
+    if not target.loads or not _within(budget, target.loads):
         message = "probe.budget has no room for one request of this traffic: raise probe.budget.tokens"
         return _nothing(PlanNote(message, tuple(SLO_OF)), seed)
-    loads = list(target)
+    loads = list(target.loads)
     if _within(budget, [cold := _cold(profile, limit), *loads]):
         loads = [cold, *loads]
     else:
@@ -52,7 +59,7 @@ def make_plan(
     if took > budget.duration:
         message = f"about {took:.0f} s of load are planned and {budget.duration:.0f} s allowed: the last will be cut"
         notes.append(PlanNote(message))
-    reserve = more_of(profile, target, _left(budget, loads), limit)
+    reserve = target.more(_left(budget, loads))
     if took + _seconds(reserve, pace, profile) > budget.duration:
         reserve = ()
     requests, tokens = cost([*loads, *reserve])

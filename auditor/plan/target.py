@@ -5,17 +5,16 @@ reached (or the declared one) as independent users do. Both together have as man
 """
 
 import math
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from auditor.loads import Load, PlanNote, Shape
-from auditor.plan.arrivals import poisson
+from auditor.loads import Load, Logged, PlanNote
 from auditor.plan.demands import SLO_OF, Demand, demands
-from auditor.plan.mix import mean_tokens, mix
+from auditor.plan.feed import Feed, feed
+from auditor.plan.mix import mean_tokens
 from auditor.profile import Budget, Profile, TrafficClass
 
-__all__ = ["BURSTS", "CLOSED", "cost", "more_of", "target_loads"]
+__all__ = ["BURSTS", "CLOSED", "Target", "cost", "target_loads"]
 
 CLOSED, BURSTS = "slo", "bursts"  # what the loads are called
 STEADY_TURNOVERS = 5  # completions per slot that a steady state needs, of both loads together
@@ -33,9 +32,35 @@ class _Sizes:
     closed: int
     bursts: int
 
+    @property
+    def sent(self) -> int:
+        """All of them."""
+        return 2 * self.warmup + self.closed + self.bursts
 
-def target_loads(profile: Profile, slots: int, limit: int | None) -> tuple[list[Load], list[PlanNote]]:
-    """The traffic mix at the target, with as many requests as the SLOs want and the budget allows.
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The loads on which the SLOs are judged, what the budget cannot decide, and what more of them would be."""
+
+    loads: tuple[Load, ...]
+    notes: tuple[PlanNote, ...]
+    slots: int
+    sizes: _Sizes
+    feed: Feed
+
+    def more(self, room: Budget) -> tuple[Load, ...]:
+        """As many requests again, or as many as there is room for; none where that is few."""
+        warmup, count = self.sizes.warmup, self.sizes.closed + self.sizes.bursts
+        mean = mean_tokens(self.feed.profile.traffic.classes, self.feed.limit)
+        possible = min(count, min(room.requests, math.floor(room.tokens / mean)) - 2 * warmup)
+        if possible < WORTH_MORE * count:
+            return ()
+        more = _loads(self.feed, self.slots, _split(possible, warmup, self.slots), self.sizes.sent, "-2")
+        return more if all(load.shapes for load in more) and _fits(room, more) else ()
+
+
+def target_loads(profile: Profile, slots: int, limit: int | None, log: Sequence[Logged] = ()) -> Target:
+    """The traffic at the target, with as many requests as the SLOs want and the budget allows.
 
     No load where the budget has no room for one request; the notes say what it cannot decide.
     """
@@ -47,21 +72,9 @@ def target_loads(profile: Profile, slots: int, limit: int | None) -> tuple[list[
     warmup = min(max(slots, LEAST_WARMUP), affordable // 6)
     count = min(max([STEADY_TURNOVERS * slots, *best]), affordable - 2 * warmup)
     sizes = _split(count, warmup, slots)
-    loads = [_closed(profile, slots, sizes, limit), _bursts(profile, slots, sizes, limit)]
-    return [load for load in loads if load.shapes], _notes(wants, count, slots, sizes)
-
-
-def more_of(profile: Profile, loads: Sequence[Load], room: Budget, limit: int | None) -> tuple[Load, ...]:
-    """As many requests again as the target loads have, or as many as there is room for; none where that is few."""
-    warmup, count = max(len(load.warmup) for load in loads), sum(len(load.shapes) for load in loads)
-    mean = mean_tokens(profile.traffic.classes, limit)
-    possible = min(count, min(room.requests, math.floor(room.tokens / mean)) - 2 * warmup)
-    slots = loads[0].concurrency
-    if possible < WORTH_MORE * count:
-        return ()
-    sizes = _split(possible, warmup, slots)
-    more = (_closed(profile, slots, sizes, limit, "-2"), _bursts(profile, slots, sizes, limit, "-2"))
-    return more if all(load.shapes for load in more) and _fits(room, more) else ()
+    source = feed(profile, limit, log, 2 * sizes.sent)
+    loads = tuple(load for load in _loads(source, slots, sizes) if load.shapes)
+    return Target(loads, tuple(_notes(wants, count, slots, sizes)), slots, sizes, source)
 
 
 def cost(loads: Sequence[Load]) -> tuple[int, int]:
@@ -112,32 +125,28 @@ def _called(demand: Demand) -> str:
     return SLO_OF[demand.rule] + (f" of class {demand.cls}" if demand.cls else "") + f" at {demand.quantile:.4g}"
 
 
-def _closed(profile: Profile, slots: int, sizes: _Sizes, limit: int | None, again: str = "") -> Load:
-    name = CLOSED + again
-    return Load(
-        id=name,
-        purpose="slo",
-        concurrency=max(1, min(slots, sizes.closed)),
-        shapes=_shapes(profile, name, sizes.closed, limit),
-        warmup=_shapes(profile, f"{name}/warmup", sizes.warmup, limit),
-        why=f"the traffic classes at {slots} in flight",
-    )
-
-
-def _bursts(profile: Profile, slots: int, sizes: _Sizes, limit: int | None, again: str = "") -> Load:
-    name, rate = BURSTS + again, profile.traffic.request_rate
+def _loads(source: Feed, slots: int, sizes: _Sizes, start: int = 0, again: str = "") -> tuple[Load, Load]:
+    """The closed loop and the bursts; `again` tells those of a second look, `start` is what was sent before."""
+    warmup, second = sizes.warmup, start + sizes.warmup + sizes.closed
+    closed, bursts, rate = CLOSED + again, BURSTS + again, source.profile.traffic.request_rate
     told = f"at {rate:.3g} a second" if rate else "as fast as the closed loop went"
-    return Load(
-        id=name,
-        purpose="slo",
-        concurrency=max(1, slots),
-        shapes=_shapes(profile, name, sizes.bursts, limit),
-        warmup=_shapes(profile, f"{name}/warmup", sizes.warmup, limit),
-        arrivals=poisson(sizes.warmup, sizes.bursts, random.Random(f"{profile.probe.seed}/{name}/arrivals")),
-        rate=rate,
-        why=f"the traffic classes {told}, arriving by chance",
+    return (
+        Load(
+            id=closed,
+            purpose="slo",
+            concurrency=max(1, min(slots, sizes.closed)),
+            shapes=source.shapes(closed, start + warmup, sizes.closed),
+            warmup=source.shapes(f"{closed}/warmup", start, warmup),
+            why=f"the traffic at {slots} in flight",
+        ),
+        Load(
+            id=bursts,
+            purpose="slo",
+            concurrency=max(1, slots),
+            shapes=source.shapes(bursts, second + warmup, sizes.bursts),
+            warmup=source.shapes(f"{bursts}/warmup", second, warmup),
+            arrivals=source.arrivals(bursts, second, warmup, sizes.bursts),
+            rate=rate,
+            why=f"the traffic {told}, as it arrives",
+        ),
     )
-
-
-def _shapes(profile: Profile, name: str, count: int, limit: int | None) -> tuple[Shape, ...]:
-    return tuple(mix(profile.traffic.classes, count, limit, random.Random(f"{profile.probe.seed}/{name}")))

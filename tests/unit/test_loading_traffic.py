@@ -7,10 +7,17 @@ import pytest
 
 from auditor.errors import ProfileError
 from auditor.loading import load_profile
-from auditor.loading.traffic import OBSERVED, observed_class, read_lengths, read_prompts
+from auditor.loading.logs import busiest_rate, read_log
+from auditor.loading.traffic import OBSERVED, observed_class, read_prompts
+from auditor.loads import Logged
 from auditor.profile import Lengths, TrafficClass
 
 HEAD = "version: 1\nname: t\nendpoint: {url: 'http://127.0.0.1:8000/v1'}\n"
+
+
+def read_lengths(text: str, name: str) -> tuple[tuple[tuple[int, int], ...], object]:
+    log, problems = read_log(text, name)
+    return tuple((row.prompt, row.output) for row in log), problems
 
 
 def jsonl(*rows: object) -> str:
@@ -89,13 +96,13 @@ def test_deep_nesting_ends():
 
 
 def test_the_observed_class_has_nearest_rank_percentiles():
-    pairs = [(n, 1000 + n) for n in range(1, 101)]
-    assert observed_class(pairs) == TrafficClass(
+    log = [Logged(None, n, 1000 + n) for n in range(1, 101)]
+    assert observed_class(log) == TrafficClass(
         name=OBSERVED,
         prompt_tokens=Lengths(p50=50, p95=95, p99=99, max=100),
         output_tokens=Lengths(p50=1050, p95=1095, p99=1099, max=1100),
     )
-    assert observed_class([(7, 3)]).prompt_tokens == Lengths(p50=7, p95=7, p99=7, max=7)
+    assert observed_class([Logged(None, 7, 3)]).prompt_tokens == Lengths(p50=7, p95=7, p99=7, max=7)
 
 
 def test_a_log_fills_the_class_that_the_profile_leaves_out(tmp_path):
@@ -133,6 +140,82 @@ def test_problems_of_the_files_stand_with_those_of_the_profile(tmp_path, monkeyp
     assert sorted(str(p) for p in caught.value.problems) == sorted(
         [expected, f"p.yaml:{5 + text.count(chr(10))}:15: probe.seed: needs a whole number"]
     )
+
+
+@pytest.mark.parametrize(
+    ("rows", "times"),
+    [
+        # Mooncake counts milliseconds
+        ([{"timestamp": 27482, "input_length": 5, "output_length": 6}] * 2, [0, 0]),
+        (
+            [
+                {"timestamp": 0, "input_length": 5, "output_length": 6, "hash_ids": [0]},
+                {"timestamp": 2500, "input_length": 5, "output_length": 6, "hash_ids": [0]},
+            ],
+            [0, 2.5],
+        ),
+        # epochs in seconds and milliseconds; dates; out of order
+        ([{"created": 1.7e9 + s, "prompt_tokens": 5, "completion_tokens": 6} for s in (1, 0.5)], [0, 0.5]),
+        ([{"created": 1.7e12 + s, "prompt_tokens": 5, "completion_tokens": 6} for s in (0, 500)], [0, 0.5]),
+        (
+            [
+                {"startTime": f"2024-05-01T10:00:0{s}Z", "prompt_tokens": 5, "completion_tokens": 6}
+                for s in ("0", "1.5")
+            ],
+            [0, 1.5],
+        ),
+        # one without a time: none has
+        (
+            [{"created": 5, "prompt_tokens": 5, "completion_tokens": 6}, {"input_tokens": 5, "output_tokens": 6}],
+            [None] * 2,
+        ),
+    ],
+)
+def test_times_are_seconds_from_the_first(rows, times):
+    log, problems = read_log(jsonl(*rows), "log")
+    assert problems == []
+    assert [row.at for row in log] == times
+
+
+def test_times_of_azures_traces():
+    """As published: https://github.com/Azure/AzurePublicDataset (AzureLLMInferenceTrace_conv.csv)."""
+    text = (
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+        "2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:50.9951690,396,109\n"
+    )
+    log, _ = read_log(text, "log")
+    assert [(row.prompt, row.output) for row in log] == [(374, 44), (396, 109)]
+    assert log[1].at == pytest.approx(4.314579)
+
+
+def test_shared_blocks_are_read():
+    rows = [
+        {"timestamp": 0, "input_length": 1100, "output_length": 6, "hash_ids": ids} for ids in ([0, 1, 2], "x", [-1])
+    ]
+    log, _ = read_log(jsonl(*rows), "log")
+    assert [row.blocks for row in log] == [(0, 1, 2), (), ()]
+
+
+def test_the_busiest_rate():
+    """Ten minutes at one a second, then 300 s at two."""
+    times = [*range(600), *(600 + n / 2 for n in range(600))]
+    log = [Logged(float(at), 1, 1) for at in times]
+    assert busiest_rate(log) == pytest.approx(2.0, rel=0.01)
+    assert busiest_rate(log[:101]) == pytest.approx(1.0)
+    assert busiest_rate(log[:1]) is None
+    assert busiest_rate([Logged(None, 1, 1)] * 3) is None
+
+
+def test_a_log_with_times_tells_the_rate_where_no_target_is_declared(tmp_path):
+    rows = [{"timestamp": 500 * n, "input_length": 5, "output_length": 6} for n in range(5)]
+    (tmp_path / "log.jsonl").write_text(jsonl(*rows))
+    path = tmp_path / "p.yaml"
+    path.write_text(HEAD + "traffic: {log: log.jsonl}\n")
+    loaded = load_profile(path, {})
+    assert loaded.profile.traffic.request_rate == pytest.approx(2.0)
+    assert [row.at for row in loaded.log] == [0, 0.5, 1, 1.5, 2]
+    path.write_text(HEAD + "traffic: {log: log.jsonl, target_concurrency: 4}\n")
+    assert load_profile(path, {}).profile.traffic.request_rate is None
 
 
 # ------------------------------------------------------------------------------------------------------------ prompts
