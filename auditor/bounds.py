@@ -6,8 +6,9 @@ from auditor.evidence import Evidence
 from auditor.measurement import Measurement
 from auditor.theory.classify import Classification, classify
 from auditor.theory.ladders import Ladders, Step
+from auditor.theory.step_costs import plain_costs
 
-__all__ = ["ladders", "measured", "queued", "steps"]
+__all__ = ["ladders", "measured", "queued", "step_seconds", "steps"]
 
 
 def measured(evidence: Evidence) -> Classification | None:
@@ -36,6 +37,19 @@ def ladders(evidence: Evidence) -> Ladders | None:
         accepted=evidence.accept_length,
         queued=queued(loads),
     )
+
+
+def step_seconds(evidence: Evidence, told: Classification | None) -> float | None:
+    """Seconds of a decode step at the target as the ladder tells it, with what is `told` of it or else by itself; None
+    where it does not, or scatters.
+    """
+    if told is not None and told.decode is not None:
+        return None if told.decode.noisy else told.decode.seconds
+    found = ladders(evidence)
+    costs = plain_costs(found.steps) if found is not None else None
+    if found is None or costs is None or costs.noisy or len(costs.levels) < 2:
+        return None
+    return costs.level(found.batch) + costs.cost.point * found.batch * found.context
 
 
 def steps(loads: Iterable[Measurement], replicas: int = 1) -> tuple[Step, ...]:

@@ -16,7 +16,7 @@ from auditor.profile import Conflict, Profile
 from auditor.theory import levers
 from auditor.theory.carrying import PoolRange, computed_pool, known_pool
 from auditor.theory.device import Device
-from auditor.theory.fit import fit_prefill
+from auditor.theory.idle import idle
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.ranking import Ranked
 from auditor.theory.settings import Settings
@@ -194,8 +194,8 @@ class Evidence:
 
     def idle_ttft(self, prompt_tokens: float) -> float | None:
         """Seconds to the first token of a prompt that has the engine to itself, by the ladder; None without one."""
-        fit, n = fit_prefill(self.prefill_points), prompt_tokens
-        return fit.t0 + fit.per_token * n + fit.per_token_squared * n**2 if fit else None
+        found = idle(self.prefill_points)
+        return found.reckoned(prompt_tokens) if found is not None else None
 
     @property
     def served_pool(self) -> PoolRange | None:

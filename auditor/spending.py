@@ -5,10 +5,13 @@ From evidence, for checks and reports: by ladders and loads where they tell, els
 
 from dataclasses import dataclass
 
+from auditor import bounds
 from auditor.evidence import Evidence, Provenance
-from auditor.theory import dominance, fit
+from auditor.theory import dominance
 from auditor.theory.cost import stay
+from auditor.theory.idle import idle
 from auditor.theory.roofline import predict_decode, predict_prefill
+from auditor.theory.shape import device_time
 from auditor.units import percent
 
 __all__ = ["Rate", "prefill_share", "request_rate"]
@@ -29,16 +32,17 @@ def prefill_share(evidence: Evidence) -> tuple[float, Provenance] | str:
     Where neither tells, what is missing.
     """
     batch, (prompt, output) = evidence.batch, evidence.profile.traffic.mean_lengths
-    prefill, decode = fit.fit_prefill(evidence.prefill_points), fit.fit_decode(evidence.decode_points)
     if batch is None or prompt <= 0:
         return "traffic.classes and traffic.target_concurrency"
-    share = dominance.device_share(prefill, decode, batch, prompt, output)
-    if share is not None:
-        return share, "measured"
+    alone, step = idle(evidence.prefill_points), bounds.step_seconds(evidence, bounds.measured(evidence))
+    own = alone.reckoned(prompt) - alone.fixed if alone is not None and not alone.noisy else 0.0
+    if own > 0 and step:
+        return device_time(own, prompt, output, step, batch), "measured"
     if evidence.theory is not None:
         return dominance.predicted_device_share(*evidence.theory, batch, prompt, output), "computed"
-    noise = max((found.residual for found in (prefill, decode) if found is not None and found.noisy), default=None)
-    scatter = f" whose times scatter less (here by {percent(noise)} around any law)" if noise else ""
+    scatter = (
+        f" whose times scatter less (here by {percent(alone.scatter)})" if alone is not None and alone.noisy else ""
+    )
     return f"prefill and decode ladders{scatter}; and for a computed time: {evidence.lacking}"
 
 

@@ -18,20 +18,23 @@ Prefill multiplies matrices (compute, shows as TTFT); decode reads weights and K
 | H212 | how many replicas does the rate take, and what do tokens cost? | no |
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 from auditor import bounds
 from auditor.evidence import Check, Evidence, Finding, Number, Rule
-from auditor.theory import fit, judging, parts, roofline
+from auditor.theory import efficiency, judging, parts, roofline
 from auditor.theory.classify import Classification, Efficiency, PhaseBound
 from auditor.theory.device import Device
+from auditor.theory.idle import idle
 from auditor.theory.kv.geometry import Geometry
+from auditor.theory.ladders import Ladders
 from auditor.theory.levers import BY_BOUND
 from auditor.theory.settings import Settings
 from auditor.theory.statistics import Interval
-from auditor.theory.work import rate
+from auditor.theory.step_costs import plain_costs
 from auditor.units import percent
 from checks import hardware_choice, hardware_declared, hardware_limits, hardware_reach, hardware_use
 
@@ -59,27 +62,42 @@ class _Seen:
 
 def h202_bottleneck(evidence: Evidence) -> Iterable[Finding]:
     theory, batch, (prompt, output) = evidence.theory, evidence.batch, evidence.profile.traffic.mean_lengths
-    ladders, told = fit.fit_prefill(evidence.prefill_points), bounds.measured(evidence)
-    seen = _read(ladders, parts.measured_prefill(ladders, prompt), told.prefill if told else None, theory is not None)
-    yield _bound(evidence, "prefill", parts.predicted_prefill(theory, prompt), _with_prompts(seen, told))
-    steps, context = fit.fit_decode(evidence.decode_points), prompt + output / 2
-    plain = parts.measured_decode(steps, theory, batch, context)
-    seen = _read(steps, plain, told.decode if told else None, theory is not None)
-    yield _bound(evidence, "decode", parts.predicted_decode(theory, batch, context), _with_steps(seen, told))
-
-
-def _read(
-    ladder: fit.PrefillFit | fit.DecodeFit | None, plain: Mapping[str, float], told: PhaseBound | None, known: bool
-) -> _Seen:
-    """A ladder read against what is `known` of model and device, else by its own law alone."""
-    if ladder is not None and ladder.noisy:
-        return _Seen(blind=parts.unreadable(ladder))
+    told, context = bounds.measured(evidence), prompt + output / 2
     if told is not None:
-        others = tuple(bound for bound in told.possible if bound != told.bound)
-        return _Seen(bound=told.bound, parts=told.parts, others=others, conflict=told.conflict)
-    if known or not plain:
-        return _Seen(blind=parts.unreadable(ladder))
-    return _Seen(bound=judging.leading(plain), parts={name: Interval(x, x, x) for name, x in plain.items()})
+        prefill, decode = _read(told.prefill), _read(told.decode)
+    else:
+        prefill, decode = _prompts_alone(evidence, prompt), _steps_alone(evidence, batch, context)
+    yield _bound(evidence, "prefill", parts.predicted_prefill(theory, prompt), _with_prompts(prefill, told))
+    yield _bound(evidence, "decode", parts.predicted_decode(theory, batch, context), _with_steps(decode, told))
+
+
+def _read(told: PhaseBound | None) -> _Seen:
+    """A ladder read against what is known of model and device."""
+    if told is None:
+        return _Seen()
+    if told.noisy:
+        return _Seen(blind=parts.scattered(told.spread))
+    others = tuple(bound for bound in told.possible if bound != told.bound)
+    return _Seen(bound=told.bound, parts=told.parts, others=others, conflict=told.conflict)
+
+
+def _prompts_alone(evidence: Evidence, prompt: float) -> _Seen:
+    """The idle ladder by itself."""
+    found = idle(evidence.prefill_points)
+    if found is not None and found.noisy:
+        return _Seen(blind=parts.scattered(found.scatter))
+    return _plain(parts.measured_prefill(found, prompt))
+
+
+def _steps_alone(evidence: Evidence, batch: int | None, context: float) -> _Seen:
+    """The ladder over batch and context by itself."""
+    found = bounds.ladders(evidence)
+    costs = plain_costs(found.steps) if found is not None else None
+    return replace(_plain(parts.measured_decode(costs, batch, context)), blind=parts.unreadable(costs))
+
+
+def _plain(times: Mapping[str, float]) -> _Seen:
+    return _Seen(bound=judging.leading(times), parts={name: Interval(x, x, x) for name, x in times.items()})
 
 
 def _with_prompts(seen: _Seen, told: Classification | None) -> _Seen:
@@ -111,8 +129,11 @@ def _reached(name: str, found: Efficiency | None) -> tuple[Number, ...]:
     """A share of a peak that the ladders identify."""
     if found is None or not found.identified:
         return ()
-    share = found.share
-    return (Number(name=name, value=share.point, unit="share", provenance="measured", low=share.low, high=share.high),)
+    return (_share(name, found.share),)
+
+
+def _share(name: str, share: Interval) -> Number:
+    return Number(name=name, value=share.point, unit="share", provenance="measured", low=share.low, high=share.high)
 
 
 def _bound(evidence: Evidence, phase: str, predicted: Mapping[str, float], seen: _Seen) -> Finding:
@@ -179,52 +200,57 @@ def _rests_on(phase: str, device: Device) -> bool:
 
 
 def h203_efficiency(evidence: Evidence) -> Iterable[Finding]:
-    """Prefill by what a further token of a long prompt costs, decode by the ladder's smallest batch."""
-    theory, law = evidence.theory, fit.fit_prefill(evidence.prefill_points)
-    longest = max((n for n, _ in evidence.prefill_points), default=0)
-    long_enough = law is not None and law.per_token > 0 and longest >= SATURATES
-    steps = fit.fit_decode(evidence.decode_points)
-    if theory is None or not (long_enough or evidence.decode_points):
+    """Prefill by the FLOPs of the longest prompt, decode by the bytes of the ladder's smallest batch."""
+    theory, told, found = evidence.theory, bounds.measured(evidence), bounds.ladders(evidence)
+    if theory is None or told is None or found is None:
         yield CHECK.skip("H203", evidence.lacking or "ladders with prompts of 512 tokens or more")
-        return
-    for phase, found in (("prefill", law if longest >= SATURATES else None), ("decode", steps)):
-        if found is not None and found.noisy:
-            yield CHECK.skip("H203", f"{phase} measured, {parts.unreadable(found)}", subject=phase)
-    noisy = law is not None and law.noisy
-    if long_enough and not noisy and theory[2].here and theory[2].certainty("flops") == "C":
-        missing = f"peak FLOP/s of {theory[2].name} that are more than an upper bound"
-        yield CHECK.skip("H203", missing, subject="prefill")
-    elif law is not None and long_enough and not noisy:
-        ideal = roofline.prefill_limit(*theory, longest).flops / max(1.0, rate(theory[2], theory[1].compute_dtype))
-        seconds = law.per_token * longest + law.per_token_squared * longest**2
-        yield _efficiency(evidence, theory, "prefill", 1, ideal / seconds)
-    if evidence.decode_points and not (steps is not None and steps.noisy):
-        batch, context, seconds = min(evidence.decode_points)
-        least = roofline.decode_limit(*theory, batch, context)
-        yield _efficiency(evidence, theory, "decode", batch, (least.weights_s + least.kv_s) / seconds)
+    elif theory[2].kind == "cpu":
+        yield CHECK.skip("H203", "published efficiencies of CPUs: builds and instruction sets differ too widely")
+    else:
+        yield from _prefill_efficiency(evidence, theory, told, max((n for n, _ in found.prompts), default=0))
+        yield from _decode_efficiency(evidence, theory, told, found)
+
+
+def _prefill_efficiency(evidence: Evidence, theory: _Theory, told: Classification, longest: float) -> Iterable[Finding]:
+    if told.prefill is not None and told.prefill.noisy:
+        yield CHECK.skip("H203", f"prefill measured, {parts.scattered(told.prefill.spread)}", subject="prefill")
+    elif told.flops is not None and longest >= SATURATES:
+        yield _efficiency(evidence, "prefill", "flops", told.flops.share, efficiency.prefill_band(*theory[1:]))
+
+
+def _decode_efficiency(evidence: Evidence, theory: _Theory, told: Classification, found: Ladders) -> Iterable[Finding]:
+    if told.decode is not None and told.decode.noisy:
+        yield CHECK.skip("H203", f"decode measured, {parts.scattered(told.decode.spread)}", subject="decode")
+    elif found.steps:
+        step = min(found.steps, key=lambda step: (step.batch, step.context))
+        least = roofline.decode_limit(*theory, step.batch, step.context)
+        moved, reach = least.weights_s + least.kv_s, 2 * step.error
+        fastest = step.seconds - reach
+        most = moved / fastest if fastest > 0 else math.inf
+        share = Interval(moved / (step.seconds + reach), moved / step.seconds, most)
+        yield _efficiency(evidence, "decode", "bandwidth", share, efficiency.decode_band(*theory, step.batch))
 
 
 def _efficiency(
-    evidence: Evidence, theory: _Theory, phase: Literal["prefill", "decode"], batch: int, ratio: float
+    evidence: Evidence, phase: str, figure: str, share: Interval, band: tuple[float, float, str]
 ) -> Finding:
-    geometry, settings, device = theory
-    low, high, source = fit.band(phase, device, settings, batch, geometry)
-    doubted = device.certainty("flops" if phase == "prefill" else "bandwidth") == "C"
+    low, high, source = band
+    doubted = evidence.device is not None and evidence.device.certainty(figure) == "C"
     rest: dict[str, Any] = {
         "subject": phase,
         "where": evidence.where("deployment.accelerator"),
         "confidence": "low" if doubted else "medium",
-        "measured": Number.of("share of the peak reached", ratio, "share", "measured"),
+        "measured": _share("share of the peak reached", share),
         "required": Number(
             name="usual", value=(low + high) / 2, unit="share", provenance="catalogue", low=low, high=high, note=source
         ),
     }
-    peak = f"the {'' if not doubted else 'provisional '}peak"
-    why = f"{phase.capitalize()} reaches {percent(ratio)} of {peak} where {percent(low)} to {percent(high)} are usual"
-    if ratio >= low:
-        return CHECK.finding("H203", "pass", f"{why}.", **rest)
+    peak = f"the {'provisional ' if doubted else ''}peak"
+    why = f"{phase.capitalize()} reaches {percent(share.point)} of {peak} where {percent(low)} to {percent(high)} are"
+    if share.point >= low:
+        return CHECK.finding("H203", "pass", f"{why} usual.", **rest)
     fix = ("look for clocks, thermals, other tenants of the device", "capture kernels, fuse attention (H205, H206)")
-    return CHECK.finding("H203", "warn", f"{why}: time is lost beside the work itself.", remedies=fix, **rest)
+    return CHECK.finding("H203", "warn", f"{why} usual: time is lost beside the work itself.", remedies=fix, **rest)
 
 
 CHECK = Check(

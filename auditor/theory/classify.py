@@ -14,11 +14,10 @@ from auditor.theory.classes import bare
 from auditor.theory.core_bound import core_decode_times, core_prefill_times
 from auditor.theory.decode_bound import Facts, decode_times, facts, reading_share
 from auditor.theory.device import Device
-from auditor.theory.fit import NOISY
 from auditor.theory.judging import leading
 from auditor.theory.knee import Knee, knee
 from auditor.theory.kv.geometry import Geometry
-from auditor.theory.ladders import Ladders
+from auditor.theory.ladders import NOISY, Ladders
 from auditor.theory.phases import critical_tokens
 from auditor.theory.prefill_bound import FLAT, prefill_times
 from auditor.theory.prompt_costs import PromptCosts, prompt_costs
@@ -63,19 +62,26 @@ class Efficiency:
 class PhaseBound:
     """What bounds a phase at the target. `parts` are its times in seconds, each within what the ladders allow, of
     `seconds` in all; parts that overlap do not add up. `possible` are the bounds that these allow. `conflict` says what
-    speaks against the bound.
+    speaks against the bound. `spread` is how far the ladder's times scatter, beyond which nothing of this is told
+    (`noisy`).
     """
 
     bound: Bound
     seconds: float
     parts: Mapping[str, Interval]
     possible: tuple[Bound, ...]
+    spread: float
     conflict: str | None = None
+
+    @property
+    def noisy(self) -> bool:
+        """Whether the times scatter too widely to be read."""
+        return self.spread > NOISY
 
     @property
     def certain(self) -> bool:
         """Whether everything that the ladders allow is bound alike, and nothing speaks against it."""
-        return self.possible == (self.bound,) and self.conflict is None
+        return self.possible == (self.bound,) and self.conflict is None and not self.noisy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +163,7 @@ def _notes(settings: Settings, ladders: Ladders, prompts: PromptCosts | None) ->
 # -------------------------------------------------------------------------------------------------------------- phases
 
 
-def _bound(times: Sequence[Mapping[str, float]], seconds: float, conflict: str | None) -> PhaseBound:
+def _bound(times: Sequence[Mapping[str, float]], seconds: float, spread: float, conflict: str | None) -> PhaseBound:
     """The likeliest choice's bound, and what every other choice says."""
     likely = times[0]
     possible = {leading(each) for each in times}
@@ -170,6 +176,7 @@ def _bound(times: Sequence[Mapping[str, float]], seconds: float, conflict: str |
         seconds=seconds,
         parts=parts,
         possible=cast(tuple[Bound, ...], tuple(sorted(possible))),
+        spread=spread,
         conflict=conflict,
     )
 
@@ -179,19 +186,18 @@ def _prefill(
 ) -> PhaseBound | None:
     """What bounds the step that reads a prompt of the target's, or as much of it as a step takes."""
     tokens = min(ladders.prompt, settings.max_num_batched_tokens or ladders.prompt)
-    seconds = costs.seconds(tokens)
+    seconds = costs.idle.seconds(tokens)
     read = core_prefill_times if bare(settings, device) else prefill_times
     times = read(geometry, settings, device, costs, _believed(device, costs, costs.usual), tokens)
     if not times or seconds is None:
         return None
     bound, conflict = leading(times[0]), None
-    if costs.spread > NOISY:
-        conflict = f"its times scatter by {percent(costs.spread)} around any law"
-    elif bound == "compute" and seconds <= FLAT * costs.medians[0][1]:
+    if bound == "compute" and seconds <= FLAT * costs.idle.fixed:
         conflict = "its first token comes about as soon as a short prompt's"
     elif bound == "weights" and tokens >= 2 * critical_tokens(geometry, settings, device):
         conflict = "it has twice the tokens from which products take longer than reading the weights"
-    return _bound(times, seconds, conflict)
+    spread = costs.idle.scatter if bare(settings, device) else costs.spread  # kernels there follow no law of FLOPs
+    return _bound(times, seconds, spread, conflict)
 
 
 def _decode(  # noqa: PLR0917 (geometry, settings, device come first everywhere)
@@ -215,9 +221,7 @@ def _decode(  # noqa: PLR0917 (geometry, settings, device come first everywhere)
     largest, cache = costs.levels[-1][0], costs.measured
     flat = slope is not None and slope.high < _FLATLY
     steep = slope is not None and slope.low >= _STEEPLY
-    if costs.spread > NOISY:
-        conflict = f"its times scatter by {percent(costs.spread)} around any law"
-    elif _FAST * costs.levels[0][1] < known.dense + known.covered(costs.levels[0][0], 0) * known.experts:
+    if _FAST * costs.levels[0][1] < known.dense + known.covered(costs.levels[0][0], 0) * known.experts:
         conflict = "the weights would be read faster than the device can: they or it are not as declared"
     elif ladders.batch > _SHORT * largest:
         conflict = f"the ladder ends at {plain(largest, 3)} streams, below the target"
@@ -229,7 +233,8 @@ def _decode(  # noqa: PLR0917 (geometry, settings, device come first everywhere)
         conflict = "a step takes longer almost in proportion to its streams"
     elif bound == "kv" and (cache is None or cache.low <= 0):
         conflict = "steps do not grow with the context"
-    return _bound(times, costs.level(known.batch) + costs.cost.point * known.cache, conflict)
+    seconds = costs.level(known.batch) + costs.cost.point * known.cache
+    return _bound(times, seconds, costs.spread, conflict)
 
 
 def _believed(device: Device, costs: PromptCosts | None, usual: float) -> Interval:

@@ -49,7 +49,7 @@ def core_prefill_times(  # noqa: PLR0917 (geometry, settings, device come first 
     geometry: Geometry, settings: Settings, device: Device, costs: PromptCosts, products: Interval, tokens: float
 ) -> tuple[dict[str, float], ...]:
     """The times of a prompt of `tokens`, likewise; none for prompts beyond the ladder."""
-    whole = costs.seconds(tokens)
+    whole = costs.idle.seconds(tokens)
     if whole is None:
         return ()
     work, law = prompt_work(geometry, settings, device, tokens), prefill_law(geometry, settings, device)

@@ -6,11 +6,10 @@ from math import fsum
 from typing import Literal
 
 from auditor.theory.device import Device
-from auditor.theory.fit import DecodeFit, PrefillFit
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.roofline import predict_decode, predict_prefill
 from auditor.theory.settings import Settings
-from auditor.theory.shape import device_time, user_time
+from auditor.theory.shape import user_time
 
 __all__ = [
     "AT_ODDS",
@@ -19,7 +18,6 @@ __all__ = [
     "PHASE",
     "Leaning",
     "Wait",
-    "device_share",
     "leans",
     "overall",
     "predicted_device_share",
@@ -99,21 +97,10 @@ def predicted_wait(  # noqa: PLR0917 (geometry, settings, device come first ever
     return Wait(predict_prefill(geometry, settings, device, round(prompt)).seconds, step, output)
 
 
-def device_share(
-    prefill: PrefillFit | None, decode: DecodeFit | None, batch: int, prompt: float, output: float
-) -> float | None:
-    """The share of the device's time that goes to prompts at a batch, by ladders; None where these cannot tell."""
-    if prefill is None or decode is None or prefill.noisy or decode.noisy:
-        return None
-    seconds = prefill.per_token * prompt + prefill.per_token_squared * prompt**2
-    step = decode.base + (decode.per_sequence + decode.per_cached_token * (prompt + output / 2)) * batch
-    return device_time(seconds, prompt, output, step, batch) if seconds > 0 and step > 0 else None
-
-
 def predicted_device_share(  # noqa: PLR0917 (geometry, settings, device come first everywhere)
     geometry: Geometry, settings: Settings, device: Device, batch: int, prompt: float, output: float
 ) -> float:
-    """The same by the step law: what interleaved prompts add to a step."""
+    """The share of the device's time that goes to prompts, by the step law: what interleaved ones add to a step."""
     context = prompt + output / 2
     alone = predict_decode(geometry, settings, device, batch, context).seconds
     return 1 - alone / predict_decode(geometry, settings, device, batch, context, prompt / max(1.0, output)).seconds

@@ -2,7 +2,12 @@
 
 from dataclasses import dataclass
 
-__all__ = ["Ladders", "Step"]
+__all__ = ["NOISY", "Ladders", "Step"]
+
+# Fifteen to twenty-five requests that scatter by 0.2 leave a part that takes half of the time uncertain by about
+# 0.2 x 2 / sqrt(15) = 0.1, well within the 1.3 that names a leader.
+NOISY = 0.2
+"""Relative scatter beyond which a ladder's parts are noise."""
 
 
 @dataclass(frozen=True, slots=True)

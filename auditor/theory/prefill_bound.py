@@ -59,10 +59,10 @@ def prefill_times(  # noqa: PLR0917 (geometry, settings, device come first every
 
     `products` is the share of the peak that these reach. None for prompts beyond the ladder.
     """
-    whole = costs.seconds(tokens)
+    whole = costs.idle.seconds(tokens)
     if whole is None:
         return ()
-    first = (prompt_work(geometry, settings, device, costs.medians[0][0]), costs.medians[0][1])
+    first = (prompt_work(geometry, settings, device, costs.idle.medians[0][0]), costs.idle.medians[0][1])
     target = (prompt_work(geometry, settings, device, tokens), whole)
     usual = prefill_law(geometry, settings, device).weights
     hidden = _LAUNCH * geometry.layer_count if launches(device) else 0.0
@@ -85,7 +85,7 @@ def _choices(
         text=_TEXT[1],
         links=links.point,
     )
-    off = 2 * max(error / seconds for _, seconds, error in costs.medians)
+    off = 2 * max(error / seconds for _, seconds, error in costs.idle.medians)
     ends = product(
         (low, high),
         (products.low, products.high),

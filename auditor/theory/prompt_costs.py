@@ -10,25 +10,22 @@ lengths does not tell five causes apart: what is known of each beforehand stands
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from auditor.theory import links
 from auditor.theory.classes import tiled
 from auditor.theory.device import Device
+from auditor.theory.idle import Idle, by_length, idle
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.leastsquares import Solution, solve
 from auditor.theory.priors import PrefillLaw, prefill_law, products_rate
 from auditor.theory.settings import Settings
-from auditor.theory.statistics import Interval, median
+from auditor.theory.statistics import Interval
 from auditor.theory.weights import streamed_bytes
 from auditor.theory.work import prefill_attention_flops, prefill_linear_flops, rate
 
 __all__ = ["PromptCosts", "Work", "prompt_costs", "prompt_work"]
 
 _NORMAL = 1.96  # standard errors of a 95 % interval
-_LEAST_ERROR = 0.01  # of a TTFT: clocks, and timers of engines
-_ALIKE = 1.05  # times a length, up to which prompts are of that length: tokens of texts differ a little from the plan
-_ONCE = 0.05  # scatter of a TTFT that is measured once
 _KERNELS = 0.04  # by which products of different lengths differ in speed (microsoft/vidur, data/profiling/compute)
 _BOUND = 1.5  # times the tokens at which products take as long as reading the weights, from which they rule
 _FLAT = 1.3  # times the TTFT of the shortest prompt, from which a prompt's length is seen in it
@@ -48,7 +45,7 @@ _LAUNCH = (30e-6, 40e-6)  # seconds a layer that the shortest prompt waits for l
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptCosts:
-    """`medians` are (tokens, median seconds, standard error). Shares of the peak that `products` reach, `attention`
+    """What the `idle` ladder tells with the work of its prompts. Shares of the peak that `products` reach, `attention`
     does, and both together in the longest prompt (`flops`); None where the ladder does not tell, or attention costs too
     little.
 
@@ -57,7 +54,7 @@ class PromptCosts:
     the law if that is more, `chunked` says that some prompts took several steps.
     """
 
-    medians: tuple[tuple[float, float, float], ...]
+    idle: Idle
     products: Interval | None
     attention: Interval | None
     flops: Interval | None
@@ -66,15 +63,6 @@ class PromptCosts:
     lengths: int
     spread: float
     chunked: bool
-
-    def seconds(self, tokens: float) -> float | None:
-        """TTFT of a prompt by the ladder itself, straight between its lengths on logarithmic scales; None beyond."""
-        at = math.log(max(1.0, tokens))
-        points = [(math.log(n), math.log(t)) for n, t, _ in self.medians]
-        for (x0, y0), (x1, y1) in pairwise(points):
-            if x0 <= at <= x1:
-                return math.exp(y0 + (y1 - y0) * (at - x0) / (x1 - x0))
-        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,12 +88,10 @@ def prompt_costs(
     geometry: Geometry, settings: Settings, device: Device, prompts: Sequence[tuple[float, float]]
 ) -> PromptCosts | None:
     """Read the idle ladder; None with fewer than two lengths."""
-    prompts = [(tokens, seconds) for tokens, seconds in prompts if tokens > 0 and seconds > 0]
-    groups = _by_length(prompts)
-    scatter = _scatter(groups)
-    medians = _medians(groups, scatter)
-    if len(medians) < 2:
+    found = idle(prompts)
+    if found is None:
         return None
+    medians, groups = found.medians, by_length([point for point in prompts if min(point) > 0])
     law = prefill_law(geometry, settings, device)
     work = {n: prompt_work(geometry, settings, device, n) for n, _, _ in medians}
     used = [n for n, t, _ in medians if _bound(work[n], law) and t >= _FLAT * medians[0][1]]
@@ -115,18 +101,18 @@ def prompt_costs(
         for n, t in group if length in used else ():
             rows.append(prompt_work(geometry, settings, device, n).row)
             values.append(t)
-            errors.append(t * math.hypot(scatter, _KERNELS * math.sqrt(len(group))))
+            errors.append(t * math.hypot(found.scatter, _KERNELS * math.sqrt(len(group))))
     fit = solve(rows, values, errors) if used else None
     top = medians[-1][1]
     return PromptCosts(
-        medians=medians,
+        idle=found,
         products=_share(fit, 1) if fit else None,
         flops=_flops(fit, work[medians[-1][0]]) if fit and medians[-1][0] in used else None,
         exchanges=_exchanges(fit),
         attention=_share(fit, 2) if fit and _shows(fit, work[medians[-1][0]], top) else None,
         usual=law.products,
         lengths=len(used),
-        spread=max(scatter, _misses(fit, work, medians, used)),
+        spread=max(found.scatter, _misses(fit, work, medians, used)),
         chunked=any(each.steps > 1 for each in work.values()),
     )
 
@@ -137,38 +123,6 @@ def _misses(
     """The relative RMS of the lengths' medians around the law."""
     offs = [fit.value(work[n].row) / t - 1 for n, t, _ in medians if n in used] if fit is not None else []
     return math.sqrt(math.fsum(off * off for off in offs) / len(offs)) if offs else 0.0
-
-
-_Group = list[tuple[float, float]]
-
-
-def _by_length(prompts: Sequence[tuple[float, float]]) -> list[_Group]:
-    """The prompts of about one length, the shortest first."""
-    groups: list[_Group] = []
-    for point in sorted(prompts):
-        if groups and point[0] <= _ALIKE * groups[-1][0][0]:
-            groups[-1].append(point)
-        else:
-            groups.append([point])
-    return groups
-
-
-def _scatter(groups: Sequence[_Group]) -> float:
-    """Relative standard deviation of prompts of one length, by the middle of all lengths' deviations.
-
-    Deviations from the median of a few are smaller than those from the truth: by the root of (n - 1) / n.
-    """
-    by_length = [[t for _, t in group] for group in groups if len(group) > 1]
-    offs = [abs(t / median(times) - 1) * math.sqrt(len(times) / (len(times) - 1)) for times in by_length for t in times]
-    return max(_LEAST_ERROR, 1.4826 * median(offs)) if offs else _ONCE
-
-
-def _medians(groups: Sequence[_Group], scatter: float) -> tuple[tuple[float, float, float], ...]:
-    found = []
-    for group in groups:
-        seconds, error = median([t for _, t in group]), 1.25 * scatter / math.sqrt(len(group))
-        found.append((median([n for n, _ in group]), seconds, seconds * max(_LEAST_ERROR, error)))
-    return tuple(found)
 
 
 def prompt_work(geometry: Geometry, settings: Settings, device: Device, tokens: float) -> Work:
