@@ -92,7 +92,8 @@ def rows(found: Products) -> list[tuple[str, list[str]]]:
             ("    FLOP/byte", [plain(work.intensity) for work in works]),
         ]
     table.append(("  ridge, FLOP/byte", [plain(each) for each in found.ridges]))
-    table.append(("  which binds", [_binds(*pair) for pair in zip(found.phases, found.ridges, strict=True)]))
+    bounds = [_binds(*pair) for pair in zip(found.phases, found.ridges, strict=True)]
+    table.append(("  which binds", [bound if bound == "compute" else f"bandwidth ({bound})" for bound in bounds]))
     return table
 
 

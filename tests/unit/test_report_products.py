@@ -37,7 +37,7 @@ def test_the_table_says_what_is_multiplied_in_each_phase() -> None:
     assert shown["Q (N x d)"] == ["3,000 x 4,096", "1 x 4,096 each"]
     assert shown["K, V (M x d)"] == ["3,000 x 1,024", "3,075 x 1,024 each"]
     assert shown["Q times K"] == ["matrix x matrix (GEMM)", "vector x matrix (GEMV)"]
-    assert shown["which binds"] == ["compute", "KV cache"]
+    assert shown["which binds"] == ["compute", "bandwidth (KV cache)"]
 
 
 def test_the_numbers_are_those_of_the_traffic() -> None:
