@@ -61,7 +61,8 @@ class Prediction:
 
     `links_s` is the part of `overhead_s` that devices spend on talking to each other, `prompts_s` the part of a decode
     step's time in which others' prompts are read, `prompts_compute_s` of it within `compute_s` and the rest within
-    `overhead_s`. `source` names the measurements behind the band.
+    `overhead_s`, `busy_s` the part of a prompt's overhead that an idle engine spares it. `source` names the
+    measurements behind the band.
     """
 
     seconds: float
@@ -75,6 +76,7 @@ class Prediction:
     links_s: float = 0.0
     prompts_s: float = 0.0
     prompts_compute_s: float = 0.0
+    busy_s: float = 0.0
     source: str = ""
 
     @property
@@ -90,6 +92,18 @@ class Prediction:
             overhead_s=overhead,
             prompts_s=0.0,
             prompts_compute_s=0.0,
+        )
+
+    @property
+    def idle(self) -> "Prediction":
+        """What a prompt costs an engine that serves nobody else: its parts, and what bounds it."""
+        overhead = self.overhead_s - self.busy_s
+        return replace(
+            self,
+            seconds=self.seconds - self.busy_s,
+            bound=_bound(self.weights_s, self.kv_s, self.compute_s, overhead),
+            overhead_s=overhead,
+            busy_s=0.0,
         )
 
     @property
@@ -313,8 +327,9 @@ def predict_prefill(
     overhead = law.fixed + _per_layers(geometry, law) * (chunks if settings.engine == "llamacpp" else 1.0)
     parts = (stream, scores, compute, overhead + crossing)
     found = _prediction(limit.seconds, parts, (law.low, law.high), law.source)
-    idle = found.seconds - (1 - law.idle) * overhead
-    return replace(found, low=max(idle * law.low, limit.seconds), links_s=crossing)
+    busy = (1 - law.idle) * overhead
+    low = max((found.seconds - busy) * law.low, limit.seconds)
+    return replace(found, low=low, links_s=crossing, busy_s=busy)
 
 
 def _scores(geometry: Geometry, settings: Settings, device: Device, law: PrefillLaw, tokens: float) -> float:
