@@ -1,20 +1,22 @@
-"""The parts of a phase's time, predicted from model and device or read from a ladder: names with seconds.
+"""The parts of a phase's time, predicted from model and device or read from a ladder alone: names with seconds.
 
-Empty where an input is missing (None, or no tokens) or a ladder does not tell.
+Empty where an input is missing (None, or no tokens) or a ladder does not tell. `classify` reads ladders against what is
+known of model and device; here nothing is.
 """
 
 from auditor.theory.device import Device
-from auditor.theory.fit import NOISY, DecodeFit, PrefillFit
+from auditor.theory.idle import Idle
 from auditor.theory.kv.geometry import Geometry
-from auditor.theory.roofline import decode_limit, predict_decode, predict_prefill
+from auditor.theory.ladders import NOISY
+from auditor.theory.roofline import predict_decode, predict_prefill
 from auditor.theory.settings import Settings
+from auditor.theory.step_costs import StepCosts
 from auditor.units import percent
 
-__all__ = ["measured_decode", "measured_prefill", "predicted_decode", "predicted_prefill", "unreadable"]
+__all__ = ["measured_decode", "measured_prefill", "predicted_decode", "predicted_prefill", "scattered", "unreadable"]
 
 _Theory = tuple[Geometry, Settings, Device]
-_STREAMED = 0.9  # of the bandwidth that reading the weights reaches
-_HEAVY = 1.6  # times the weights' own time from which the constant part of a step is mostly overhead
+_CONSTANT = "weights or overhead"
 
 
 def predicted_prefill(theory: _Theory | None, prompt: float) -> dict[str, float]:
@@ -26,14 +28,11 @@ def predicted_prefill(theory: _Theory | None, prompt: float) -> dict[str, float]
     return {"compute": found.compute_s, "weights": found.weights_s + found.kv_s, "overhead": found.overhead_s}
 
 
-def measured_prefill(found: PrefillFit | None, prompt: float) -> dict[str, float]:
-    """Of one idle prompt, by the ladder."""
-    if found is None or found.noisy or prompt <= 0:
+def measured_prefill(found: Idle | None, prompt: float) -> dict[str, float]:
+    """Of one idle prompt: what the shortest takes too, and what grows with the prompt."""
+    if found is None or prompt <= 0:
         return {}
-    return {
-        "compute": found.per_token * prompt + found.per_token_squared * prompt**2,
-        "weights or overhead": found.t0,
-    }
+    return {"compute": max(0.0, found.reckoned(prompt) - found.fixed), _CONSTANT: found.fixed}
 
 
 def predicted_decode(theory: _Theory | None, batch: int | None, context: float) -> dict[str, float]:
@@ -44,32 +43,34 @@ def predicted_decode(theory: _Theory | None, batch: int | None, context: float) 
     return {"weights": found.weights_s, "kv": found.kv_s, "compute": found.compute_s, "overhead": found.overhead_s}
 
 
-def measured_decode(
-    found: DecodeFit | None, theory: _Theory | None, batch: int | None, context: float
-) -> dict[str, float]:
-    """Of one decode step A + q B + k B C, by the ladder.
-
-    A is weights and overhead, which the weights' own time tells apart; k the cache; q compute.
-    """
-    if found is None or found.noisy or not found.identifiable or batch is None or context <= 0:
+def measured_decode(found: StepCosts | None, batch: int | None, context: float) -> dict[str, float]:
+    """Of one decode step: what the smallest batch takes too, what grows with the batch, and the cache."""
+    if found is None or batch is None or context <= 0 or unreadable(found) is not None:
         return {}
-    name = "weights or overhead"
-    if theory is not None:
-        weights = decode_limit(*theory, 1, 1).weights_s / _STREAMED
-        name = "overhead" if found.base > _HEAVY * weights else "weights"
-    cached = found.per_cached_token * batch * context
-    return {name: found.base, "compute": found.per_sequence * batch, "kv": cached}
+    constant = found.levels[0][1]
+    return {
+        _CONSTANT: constant,
+        "compute": max(0.0, found.level(batch) - constant),
+        "kv": found.cost.point * batch * context,
+    }
 
 
-def unreadable(found: PrefillFit | DecodeFit | None) -> str | None:
-    """Why a ladder that ran does not tell the parts of its phase apart; None where it does, or did not run."""
+def scattered(spread: float) -> str:
+    """That a ladder's times scatter too widely."""
+    return (
+        f"not identifiable from this ladder: its times scatter by {percent(spread)} around any law, and "
+        f"up to {percent(NOISY)} can be read"
+    )
+
+
+def unreadable(found: StepCosts | None) -> str | None:
+    """Why a decode ladder that ran does not tell the parts of a step apart; None where it does, or did not run."""
     if found is None:
         return None
     if found.noisy:
-        return (
-            f"not identifiable from this ladder: its times scatter by {percent(found.residual)} around any law, and "
-            f"up to {percent(NOISY)} can be read"
-        )
-    if isinstance(found, DecodeFit) and not found.identifiable:
-        return f"not identifiable from this ladder: {found.lacking}"
+        return scattered(found.spread)
+    if len(found.levels) < 2:
+        return "not identifiable from this ladder: one batch was measured"
+    if not found.crossed:
+        return "not identifiable from this ladder: no batch was measured at two contexts"
     return None
