@@ -13,6 +13,7 @@ from pathlib import Path
 
 from auditor.loads import Load, Shape
 from auditor.measurement import Floor, Sample
+from auditor.probe.clocks import real_time
 from auditor.probe.load import LocalSource
 from auditor.probe.prompts import Prompts
 from auditor.probe.target import Deadlines, Target
@@ -30,7 +31,7 @@ async def self_check() -> Floor | None:
 
     Takes about a third of a second.
     """
-    if abs(asyncio.get_running_loop().time() - time.monotonic()) > 1.0:
+    if not real_time():
         return None
     try:
         async with asyncio.timeout(_WAIT), _null_server() as url:
