@@ -9,6 +9,7 @@ from auditor.instruments.predict import Predicted, Speed
 from auditor.report import products
 from auditor.report.fit import Part, bar
 from auditor.report.words import clean, quantity
+from auditor.theory.device import THIS_CPU
 from auditor.theory.ranking import Ranked
 from auditor.theory.roofline import Prediction
 from auditor.units import count, plain
@@ -196,16 +197,18 @@ def _ranking(found: Predicted) -> Iterable[str]:
 
 
 def _label(row: Ranked, devices: int) -> str:
-    marks = f"{'?' if row.confidence == 'C' else ''}{'*' if row.holds is False else ''}"
+    marks = f"{'?' if row.confidence == 'C' and row.key != THIS_CPU else ''}{'*' if row.holds is False else ''}"
     return f"{devices} x {row.key}{marks}{' (asked)' if row.mine else ''}"
 
 
 def _notes(found: Predicted) -> Iterable[str]:
     notes = list(dict.fromkeys(found.notes))
     if found.provisional:
-        figures = " and ".join(found.provisional)
-        notes.append(f"provisional: {figures} of {clean(_device(found), 40)} are recalled or in dispute")
-    if any(row.confidence == "C" for row in found.ranking):
+        device, figures = found.inputs.device, " and ".join(found.provisional)
+        here = device is not None and device.here
+        doubt = "worked out from its instruction set, an upper bound" if here else "recalled or in dispute"
+        notes.append(f"provisional: {figures} of {clean(_device(found), 40)} are {doubt}")
+    if any(row.confidence == "C" and row.key != THIS_CPU for row in found.ranking):
         notes.append("? some figures of this accelerator are recalled or in dispute")
     if any(row.holds is False for row in found.ranking):
         notes.append("* too small: its KV cache does not carry this load at once")

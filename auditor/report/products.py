@@ -101,6 +101,8 @@ def summary(found: Products) -> str:
     """What the ridge is made of, and from which step size the linear layers leave the bandwidth behind."""
     each = "one device's share; " if found.devices > 1 else ""
     sheet = f"{quantity(found.peak, 'FLOP/s')} of {found.dtype} over {quantity(found.bandwidth, 'bytes/s')}"
+    if any(each < 0.99 * found.peak / found.bandwidth for each in found.ridges):
+        sheet += " of memory, and more where caches hold a part"
     doubt = " (provisional)" if found.provisional else ""
     turn = f"Products with the weights turn compute-bound from {plain(found.critical)} tokens a step."
     return f"{each}the ridge is {sheet}{doubt}. {turn}"

@@ -18,6 +18,7 @@ from auditor.instruments.load import asked
 from auditor.instruments.predict import predict
 from auditor.loading import load_profile
 from auditor.probe import machine
+from auditor.report.predict import render
 from auditor.report.renderers import RENDERERS
 from auditor.theory.device import Device
 
@@ -145,6 +146,18 @@ def test_a_prediction_reads_what_no_cache_holds_from_memory() -> None:
     small = predict(*asked(row, here=lambda: replace(CPU, caches=((4 << 30, 200e9),))))
     assert small.decode is not None
     assert small.decode.least == pytest.approx(12.36e-3, rel=0.01)
+
+
+def test_a_ridge_with_caches_is_told_as_such() -> None:
+    """2.40 GB of 2.47 come from memory at 40 GB/s: 41.1 GB/s in all, and 1e12 over that 24.3 FLOP/byte, not 25."""
+    row = {"model": "llama-3.2-1b", "accelerator": "this-cpu", "engine": "llama.cpp", "context_tokens": 1}
+    text = " ".join(render(predict(*asked(row, here=lambda: CPU))).split())
+    assert "ridge, FLOP/byte 24.3" in text
+    assert (
+        "the ridge is 1 TFLOP/s of bf16 over 40 GB/s of memory, and more where caches hold a part (provisional)" in text
+    )
+    assert "flops of this CPU (made up, 2 CPUs) are worked out from its instruction set, an upper bound" in text
+    assert "in dispute" not in text
 
 
 def test_the_catalogue_measures_on_request(
