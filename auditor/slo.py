@@ -1,19 +1,22 @@
 """What each request shows of an SLO's metric, failed ones included, and which outcomes stand whatever is in doubt."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from auditor.evidence import Evidence
 from auditor.measurement import Measurement, Sample
 from auditor.profile import Objective
-from auditor.theory.deciding import Judged, Part, decide_ceiling, decide_share, look_confidences
+from auditor.theory.deciding import Judged, Part, decide_ceiling, decide_share, look_confidences, with_silence
 from auditor.theory.statistics import Outcome
 
 __all__ = [
     "LATENCY",
+    "Favour",
     "doubtful",
     "error_outcomes",
+    "every",
+    "failed",
     "instead",
     "judged",
     "later",
@@ -42,14 +45,36 @@ def judged(evidence: Evidence, objective: Objective, favour: Favour | None = Non
     `favour` makes of each reading what a doubt says; None of it leaves the request out. Time per token may be judged by
     its level: streams that run together share their steps, and each figure is the mean of many.
     """
-    parts = list(_parts(evidence, objective, favour))
+    outcome = _judge(evidence, objective, list(_parts(evidence, objective, favour)))
+    if outcome is None or objective.metric != "error_rate" or favour is not None:
+        return outcome
+    return with_silence(outcome, evidence.loads("slo")[-1].silence)
+
+
+def _judge(evidence: Evidence, objective: Objective, parts: Sequence[Part]) -> Judged | None:
+    """The outcome over all parts."""
     if not any(part.values for part in parts):
         return None
     if objective.metric == "error_rate":
-        last = evidence.loads("slo")[-1].silence if favour is None else 0
-        return decide_share(parts, objective.share, looks(evidence), last)
+        return decide_share(parts, objective.share, looks(evidence))
     levels = objective.metric == "tps"
     return decide_ceiling(parts, objective.seconds, objective.share, looks(evidence), levels=levels)
+
+
+def failed(evidence: Evidence, more: Sequence[Part] = ()) -> str | None:
+    """The profile path of the first SLO that is missed beyond doubt, even with `more` requests; None where none is."""
+    for objective in every(evidence):
+        outcome = _judge(evidence, objective, [*_parts(evidence, objective, None), *more])
+        if outcome is not None and outcome.status == "fail":
+            return objective.path
+    return None
+
+
+def every(evidence: Evidence) -> Iterator[Objective]:
+    """All declared SLOs that requests decide."""
+    for metric in LATENCY.values():
+        yield from evidence.profile.objectives(metric)
+    yield from evidence.profile.objectives("error_rate")
 
 
 def _parts(evidence: Evidence, objective: Objective, favour: Favour | None) -> Iterator[Part]:
@@ -128,13 +153,16 @@ def instead(seconds: float | None, where: Callable[[Sample], bool]) -> Favour:
     return lambda sample, read: seconds if where(sample) else read
 
 
-def later(rule: str, lag: float | None) -> Favour:
-    """Takes off each reading what a client that read at most `lag` seconds late may have added; None: no bound."""
+def later(rule: str, lag: float | None, tick: float = _TICK) -> Favour:
+    """Takes off each reading what a client that read at most `lag` seconds late may have added; None: no bound.
+
+    A lag that was read now and then may have been longer in between, by up to `tick` seconds.
+    """
 
     def without(sample: Sample, seconds: float) -> float:
         if lag is None:
             return 0.0
         tokens = max(1, (sample.output_tokens or 1) - sample.first_tokens) if rule == "W111" else 1
-        return seconds - (lag + _TICK) / tokens
+        return seconds - (lag + tick) / tokens
 
     return without

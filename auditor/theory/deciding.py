@@ -56,7 +56,17 @@ from auditor.theory.statistics import (
 )
 from auditor.units import count
 
-__all__ = ["Judged", "Part", "decide_ceiling", "decide_share", "judge_ceiling", "judge_share", "look_confidences"]
+__all__ = [
+    "Judged",
+    "Part",
+    "decide_ceiling",
+    "decide_share",
+    "judge_ceiling",
+    "judge_share",
+    "look_confidences",
+    "with_silence",
+    "worth",
+]
 
 GONE = 15  # failures in a row, at the end, that no chance explains: the service is gone
 HIGH = 0.2  # of the requests: the slowest, which show how misses would cluster
@@ -166,15 +176,17 @@ def decide_ceiling(
     return replace(_decided(parts, limit, share, looks, levels=levels), value=value)
 
 
-def decide_share(bad: Sequence[Part], share: float, looks: Sequence[float], silence: int = 0) -> Judged:
-    """Are `share` of the requests good? The parts hold math.inf for bad ones and 0 for others.
-
-    A service that answered nothing any more at the end (`silence`, failures in a row as they ended) has failed, however
-    few independent requests that is worth.
-    """
+def decide_share(bad: Sequence[Part], share: float, looks: Sequence[float]) -> Judged:
+    """Are `share` of the requests good? The parts hold math.inf for bad ones and 0 for others."""
     n, count = sum(len(part.values) for part in bad), sum(part.bad(0.0) for part in bad)
     value = share_interval(n, count, _risk_of(looks))
-    judged = replace(_decided(bad, 0.0, share, looks, levels=False), value=value)
+    return replace(_decided(bad, 0.0, share, looks, levels=False), value=value)
+
+
+def with_silence(judged: Judged, silence: int) -> Judged:
+    """A service that answered nothing any more at the end (`silence`, failures in a row as they ended) has failed,
+    however few independent requests that is worth.
+    """
     return replace(judged, status="fail", gone=silence) if silence >= GONE else judged
 
 
@@ -183,9 +195,9 @@ def judge_ceiling(values: Sequence[float], limit: float, share: float, confidenc
     return decide_ceiling([Part(tuple(values))], limit, share, (confidence,))
 
 
-def judge_share(bad: Sequence[bool], share: float, confidence: float, silence: int = 0) -> Judged:
+def judge_share(bad: Sequence[bool], share: float, confidence: float) -> Judged:
     """`decide_share` over one load at one look."""
-    return decide_share([Part(tuple(math.inf if b else 0.0 for b in bad))], share, (confidence,), silence)
+    return decide_share([Part(tuple(math.inf if b else 0.0 for b in bad))], share, (confidence,))
 
 
 def _risk_of(looks: Sequence[float]) -> float:
@@ -246,13 +258,18 @@ class _Worth:
 
 def _worth(part: Part, limit: float, allowed: float) -> _Worth:
     """A fail counts dependence among misses alone, a pass also that among the slowest."""
-    n, bad = len(part.values), part.bad(limit)
+    n, bad, slowest = len(part.values), part.bad(limit), min(0.5, max(HIGH, allowed))
     certain = effective_size([x > limit for x in part.values])
-    slowest = math.ceil(min(0.5, max(HIGH, allowed)) * n)
-    if not n or bad >= slowest:
-        return _Worth(part, bad, certain, certain)
-    level = sorted(part.values)[n - slowest]
-    return _Worth(part, bad, certain, min(certain, effective_size([x >= level for x in part.values])))
+    size = certain if bad >= slowest * n else min(certain, worth(part.values, slowest))
+    return _Worth(part, bad, certain, size)
+
+
+def worth(values: Sequence[float], slowest: float = HIGH) -> float:
+    """The independent requests that these are worth, in start order, by how the `slowest` share of them cluster."""
+    if not values:
+        return 0.0
+    level = sorted(values)[len(values) - math.ceil(slowest * len(values))]
+    return effective_size([x >= level for x in values])
 
 
 def _seen(worths: Sequence[_Worth], looks: Sequence[float]) -> Iterable[tuple[list[_Worth], float]]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-__all__ = ["Steps", "clump", "common_steps", "time_at"]
+__all__ = ["Steps", "balance", "clump", "common_steps", "time_at"]
 
 _TRIMMED = 0.05  # of the gaps, at either end: a stall of one step says nothing of the others
 _MIDDLE = 0.25  # likewise, where no gap is short: what makes some steps long is not the engine's
@@ -87,3 +87,15 @@ def clump(arrivals: Sequence[float]) -> float | None:
     if not silences or len(silences) > _SILENT * len(gaps) or silences[len(silences) // 2] < _SILENCE:
         return None
     return len(arrivals) / (len(silences) + 1)
+
+
+def balance(spans: Sequence[tuple[float, float]], begin: float, end: float) -> tuple[float, float, float, int] | None:
+    """Both sides of Little's law from `begin` to `end`: mean number of open spans, and the rate at which spans end, the
+    mean length of these, and how many. None where none ends there.
+    """
+    ended = [b - a for a, b in spans if begin < b <= end]
+    inside = math.fsum(min(b, end) - max(a, begin) for a, b in spans if b > begin and a < end)
+    if not ended or end <= begin or inside <= 0:
+        return None
+    window = end - begin
+    return inside / window, len(ended) / window, _mean(ended), len(ended)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from auditor import slo
 from auditor.evidence import Evidence, Finding
 from auditor.measurement import Measurement
 from auditor.units import count
@@ -42,16 +43,36 @@ def _budget(ended: str | None) -> tuple[str, ...]:
 
 
 def _never_ran(evidence: Evidence, stopped: Sequence[Measurement]) -> Iterator[Finding]:
-    """The loads of the plan that the end of the probe left out, and the rules that would have looked at them."""
+    """The loads of the plan that were left out, and the rules that would have looked at them.
+
+    An SLO load that is missing is one that might have failed: users who arrive as they please, most often.
+    """
     ran = {m.load.id for m in evidence.measurements}
-    left = Counter(load.purpose for load in (evidence.plan.loads if evidence.plan else ()) if load.id not in ran)
-    if left:
-        ended = stopped[-1].stopped if stopped else None
-        names = " and ".join(f"{NEEDED_BY[purpose][0]} ({count(n, 'load')})" for purpose, n in left.items())
-        rules = ", ".join(sorted({rule for purpose in left for rule in NEEDED_BY[purpose][1]}))
+    left = [load for load in (evidence.plan.loads if evidence.plan else ()) if load.id not in ran]
+    at_target = [load.id for load in left if load.purpose == "slo"] if evidence.loads("slo") else []
+    if at_target and (failed := slo.failed(evidence)):
+        why = f"Load {', '.join(at_target)} was left out: {failed} fails whatever it brings."
+        yield finding("T512", "warn", why, subject="left out", severity="low")
+    elif at_target:
+        why = f"Load {', '.join(at_target)} never ran{_ended_before(stopped)}: what it would have shown is not known."
+        rest: dict[str, Any] = {"subject": "never run at the target", "remedies": _budget(_why(stopped))}
+        yield doubt("T512", why, voids((*LATENCY, "W113"), "pass"), f"load {', '.join(at_target)}", **rest)
+    others = Counter(load.purpose for load in left if load.id not in at_target)
+    if others:
+        names = " and ".join(f"{NEEDED_BY[purpose][0]} ({count(n, 'load')})" for purpose, n in others.items())
+        rules = ", ".join(sorted({rule for purpose in others for rule in NEEDED_BY[purpose][1]}))
+        ended = _why(stopped)
         why = f"Planned and never run: {names}. {f'The probe had ended before: {ended}. ' if ended else ''}"
         why += f"{rules} are judged without."
         yield finding("T512", "warn", why, subject="never run", severity="low", remedies=_budget(ended))
+
+
+def _why(stopped: Sequence[Measurement]) -> str | None:
+    return stopped[-1].stopped if stopped else None
+
+
+def _ended_before(stopped: Sequence[Measurement]) -> str:
+    return f" ({_why(stopped)})" if stopped else ""
 
 
 def _known_before(evidence: Evidence) -> Iterator[Finding]:

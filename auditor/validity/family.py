@@ -9,16 +9,20 @@ an SLO that is missed even if each doubtful request is judged in the service's f
 |---|---|---|
 | T501 | prompts came from a cache | passes |
 | T502 | replies or prompts were not as long as asked | passes; failures where prompts were longer |
-| T503 | the concurrency was not reached | passes |
+| T503 | the concurrency of a closed loop was not reached | passes |
 | T504 | the client was the bottleneck | failures of latency |
 | T505 | a rate limit in front of the engine | failures of latency and errors, passes of KV |
 | T506 | faster than physics | passes that rest on the phase |
 | T507 | the stream was buffered | passes that need gaps |
 | T508 | others used the service | failures |
-| T509 | no steady state, dependent requests | passes while it warms up, failures while it cools down |
+| T509 | no steady state | passes while it warms up, failures while it cools down |
 | T510 | tokens were estimated | TPS either way |
 | T511 | speculation on synthetic text | TPS and E2E passes |
 | T512 | stopped early, or beyond the budget | passes |
+| T513 | the client adds too much to a first token by itself | failures of latency that it explains |
+| T514 | the requests of an open loop were not sent on time | passes, failures of latency that lateness explains |
+| T515 | what comes does not go (Little's law) | passes of latency |
+| T516 | requests fare like their neighbours | nothing: each SLO counts them for less |
 """
 
 from auditor.evidence import Check, Evidence, Finding, Rule
@@ -40,6 +44,10 @@ _RULES = (
     replies.t510_estimated,
     replies.t511_speculation,
     ended.t512_stopped,
+    client.t513_floor,
+    client.t514_schedule,
+    steady.t515_balance,
+    steady.t516_dependence,
 )
 
 FAMILY = Check(

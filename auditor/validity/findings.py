@@ -24,6 +24,10 @@ TITLES = {
     "T510": "Estimated tokens",
     "T511": "Speculation on synthetic text",
     "T512": "Stopped early",
+    "T513": "What the client adds",
+    "T514": "Sent on time",
+    "T515": "Balance of the load",
+    "T516": "Independent requests",
 }
 
 

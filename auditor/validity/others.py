@@ -34,7 +34,7 @@ def t505_rate_limit(evidence: Evidence) -> Iterable[Finding]:
 
 def t508_foreign(evidence: Evidence) -> Iterable[Finding]:
     for m, rest in each_load(evidence):
-        ours, asked = len(m.samples) + len(m.warmup), m.load.concurrency
+        ours, asked = len(m.samples) + len(m.warmup), max(m.load.concurrency, m.client.peak_inflight)
         moved, running = m.moved("requests"), [v for _, v in m.gauge("running")]
         if moved is None and not running:
             yield skip("T508", "the server's own request counters", **rest)

@@ -7,6 +7,7 @@ from typing import Any
 
 from auditor import slo
 from auditor.evidence import Evidence, Finding, Number
+from auditor.measurement import Measurement
 from auditor.theory import judging
 from auditor.theory.physics import beaten
 from auditor.theory.statistics import median
@@ -90,20 +91,34 @@ def t507_buffered(evidence: Evidence) -> Iterable[Finding]:
     for m, rest in each_load(evidence):
         seen = [s.buffered for s in m.judged if s.buffered is not None]
         refused = sum(s.error == "not_streamed" for s in m.judged)
-        sizes = [s.tokens_an_event for s in m.judged if s.good and s.tokens_an_event is not None]
-        rest["numbers"] = (Number.of("replies at once", sum(seen), "requests", "measured", len(seen)),)
+        events = [s.tokens_an_event for s in m.judged if s.good and s.tokens_an_event is not None]
+        clumps = [s.clump for s in m.judged if s.clump is not None]
+        held = sum(clump >= COARSE for clump in clumps)
+        coarse = bool(events) and median(events) >= COARSE
+        rest["numbers"] = (
+            Number.of("replies at once", sum(seen), "requests", "measured", len(seen)),
+            Number.of("tokens an event", median(events) if events else None, "tokens", "measured", len(events)),
+        )
         if refused or (seen and sum(seen) > len(seen) / 2):
-            why = f"{refused or sum(seen)} of {len(m.judged)} replies came all at once: this path hides gaps and TPS."
-            void = voids(("W111", "K307", "H207", "H203"), "pass")
-            fix = ("probe the path without the buffering proxy too, to see what the engine does",)
-            yield doubt("T507", why, void, "a stream that arrives as it is made", remedies=fix, **rest)
-        elif sizes and median(sizes) >= COARSE:
-            why = f"An event carries {median(sizes):.0f} tokens: first tokens and gaps are seen that coarsely."
+            yield _hidden(f"{refused or sum(seen)} of {len(m.judged)} replies came all at once", m, rest)
+        elif held > sum(s.good for s in m.judged) / 2 and not coarse:
+            yield _hidden(f"{held} of {len(m.judged)} replies came in bursts of {median(clumps):.0f} tokens", m, rest)
+        elif coarse:
+            why = f"An event carries {median(events):.0f} tokens: first tokens and gaps are seen that coarsely."
             yield finding("T507", "warn", why, **rest)
-        elif seen or sizes:
+        elif seen or events:
             yield fine("T507", "Tokens arrive as they are made.", **rest)
         else:
             yield skip("T507", "replies of ten tokens or more", **rest)
+
+
+def _hidden(seen: str, m: Measurement, rest: dict[str, Any]) -> Finding:
+    """A path that keeps tokens back, and who says that it is on it."""
+    between = next((s.via for s in m.judged if s.via), None)
+    why = f"{seen}: this path hides gaps and TPS{f' (it names {between})' if between else ''}."
+    fix = ("probe the path without the buffering proxy too, to see what the engine does",)
+    void = voids(("W111", "K307", "H207", "H203"), "pass")
+    return doubt("T507", why, void, "a stream that arrives as it is made", remedies=fix, **rest)
 
 
 def t510_estimated(evidence: Evidence) -> Iterable[Finding]:

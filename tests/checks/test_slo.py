@@ -143,7 +143,7 @@ def test_prompts_of_another_length_are_another_load(counted, void):
     assert {v.partition(":")[2] for v in finding.voids} == ({void} if void else set())
 
 
-# ------------------------------------------------------------------------------------------------- closed loop and bursts
+# ---------------------------------------------------------------------------------------------- closed loop and bursts
 
 
 def two_loads(closed: list[Sample], bursts: list[Sample]) -> Evidence:
@@ -212,10 +212,7 @@ def test_a_reserve_makes_two_looks():
 
 def test_a_service_that_stopped_answering_in_the_second_load_is_gone():
     """Twenty failures in a row at the end of the bursts; the closed loop before them was fine."""
-    dead = [
-        make_sample(i, start=float(i)) if i < 60 else make_sample(i, start=float(i), error="timeout", ttft=None)
-        for i in range(80)
-    ]
+    dead = [replace(s, error="timeout", ttft=None) if s.index >= 60 else s for s in spread(80, 0)]
     evidence = two_loads(spread(300, 0), dead)
     [finding] = run_check(workload_shape.CHECK, evidence, "W113")
     assert finding.status == "fail"

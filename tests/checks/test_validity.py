@@ -7,7 +7,7 @@ import pytest
 from auditor import verdict
 from auditor.evidence import Evidence, Finding
 from auditor.loads import Plan, PlanNote, Shape
-from auditor.measurement import ClientHealth, Sample
+from auditor.measurement import ClientHealth, Floor, Sample
 from auditor.profile import Slo
 from auditor.testing import (
     H100,
@@ -258,11 +258,14 @@ def test_foreign_traffic_needs_the_servers_counters():
 # ---------------------------------------------------------------------------------------------------------- either way
 
 
-def test_fewer_than_five_requests_a_slot_never_settle():
-    finding = only("T509", under_load([make_sample(i) for i in range(64)]))
+def test_fewer_than_four_requests_a_slot_never_settle():
+    """16 slots take 64 requests, warm-up included."""
+    finding = only("T509", under_load([make_sample(i) for i in range(48)]))
     assert finding.status == "inconclusive"
     assert finding.missing == "16 more requests"
     assert "W110:pass" in finding.voids
+    warm = tuple(make_sample(i, start=-1.0) for i in range(16))
+    assert only("T509", under_load([make_sample(i) for i in range(48)], warmup=warm)).status == "pass"
 
 
 def moving(first: float, last: float) -> Evidence:
@@ -303,7 +306,7 @@ def test_steadiness_and_overload_never_contradict_each_other(count):
 
 def test_dependent_requests_are_told():
     waves = [make_sample(i, ttft=0.5 if (i // 20) % 2 else 0.1) for i in range(200)]
-    finding = only("T509", under_load(waves))
+    finding = only("T516", under_load(waves))
     assert (finding.status, finding.voids) == ("warn", ())
     assert "independent" in finding.why
 
@@ -401,3 +404,143 @@ def test_a_few_requests_of_others_explain_no_preemption():
     assert "W110:fail" in few.voids
     many = only("T508", under_load(counters={"requests": 440.0}, gauges={"running": 16.0}))
     assert "K304:fail" in many.voids
+
+
+# -------------------------------------------------------------------------------------- the client, the load's balance
+
+
+def health(**rest: object) -> ClientHealth:
+    return ClientHealth(peak_inflight=16, **rest)  # type: ignore[arg-type]
+
+
+def test_what_the_kernel_timed_holds_no_lag_of_the_client():
+    """A second of lag, read off the loop; the arrival times are the kernel's."""
+    slow = {"loop_lag_p99": 1.0, "loop_lag_max": 2.0, "cpu_share": 0.99}
+    assert only("T504", under_load(client=health(**slow))).status == "inconclusive"
+    finding = only("T504", under_load(client=health(clock="kernel", **slow)))
+    assert finding.status == "pass"
+    assert "lagged 1 s" in finding.why
+
+
+@pytest.mark.parametrize(("p99", "status"), [(0.014, "pass"), (0.016, "inconclusive")])
+def test_what_the_client_adds_is_held_against_the_tightest_limit(p99, status):
+    """1 % of 1.5 s are 15 ms."""
+    finding = only("T513", under_load(client=health(floor=Floor(0.0002, p99, 1e-5))))
+    assert finding.status == status
+    assert ("W110:fail" in finding.voids) == (status == "inconclusive")
+    assert not [v for v in finding.voids if v.endswith(":pass")]
+
+
+def test_a_failure_that_the_client_does_not_explain_stands():
+    """30 ms added: 1.52 s may have been 1.49 s, 3 s were no 1.5 s."""
+    floor = health(floor=Floor(0.001, 0.03, 1e-5))
+    near = [make_sample(i, start=float(i), ttft=1.52) for i in range(100)]
+    far = [make_sample(i, start=float(i), ttft=3.0) for i in range(100)]
+    assert "W110:fail" in only("T513", under_load(near, client=floor)).voids
+    assert "W110:fail" not in only("T513", under_load(far, client=floor)).voids
+
+
+def test_without_a_self_check_nothing_is_known_of_what_the_client_adds():
+    assert only("T513", make_evidence()).status == "skip"
+
+
+def opened(samples: list[Sample], **rest: object) -> Evidence:
+    """Independent arrivals, one a second, beside the healthy closed loop."""
+    load = make_load(id="bursts", arrivals=tuple(map(float, range(len(samples)))), rate=1.0, shapes=())
+    return replace(make_evidence(), measurements=(make_measurement(), make_measurement(samples, load=load, **rest)))
+
+
+def test_an_open_loop_is_held_against_its_schedule_not_against_a_concurrency():
+    on_time = [make_sample(i, start=float(i), late=0.0) for i in range(100)]
+    evidence = opened(on_time, client=ClientHealth(peak_inflight=3))
+    assert [f.subject for f in run_check(FAMILY, evidence, "T503")] == ["slo"]
+    finding = only("T514", evidence)
+    assert (finding.status, finding.subject) == ("pass", "bursts")
+    assert run_check(FAMILY, make_evidence(), "T514") == ()
+
+
+def test_requests_sent_late_void_both_ways():
+    """A tenth of them 50 ms late; 1 % of 1.5 s are 15 ms. 1.48 s from sending are 1.53 s from when it was due."""
+    waits = [0.05 if i % 10 == 0 else 0.0 for i in range(100)]
+    samples = [make_sample(i, start=i + late, late=late, ttft=1.48) for i, late in enumerate(waits)]
+    finding = only("T514", opened(samples))
+    assert finding.status == "inconclusive"
+    assert finding.measured is not None
+    assert finding.measured.value == pytest.approx(0.05)
+    assert {"W110:pass", "K305:pass", "W110:fail"} <= set(finding.voids)
+    assert "W110:fail" not in only("T514", opened([replace(s, ttft=9.0) for s in samples])).voids
+
+
+@pytest.mark.parametrize(("slower", "status"), [(1.01, "pass"), (1.03, "inconclusive")])
+def test_a_rate_that_was_not_reached_is_another_load(slower, status):
+    """100 requests in 99 s; with 1 ms of lateness for each second or three the schedule takes 1 or 3 % longer."""
+    samples = [make_sample(i, start=0.001 * i * slower, late=0.001 * i * (slower - 1)) for i in range(100)]
+    finding = only("T514", opened(samples))
+    assert finding.status == status
+    off = next(n.value for n in finding.numbers if "beyond" in n.name)
+    assert off == pytest.approx(slower - 1)
+
+
+def test_without_intended_times_nothing_is_known_of_the_schedule():
+    assert only("T514", opened([make_sample(i, start=float(i)) for i in range(10)])).status == "skip"
+
+
+def test_what_comes_goes():
+    """Four slots, each request 2 s: 4 in flight, 2 a second, 2 s each."""
+    samples = [make_sample(i, start=float(2 * (i // 4)), closed=2.0) for i in range(80)]
+    (finding,) = run_check(FAMILY, under_load(samples), "T515")
+    assert finding.status == "pass"
+    assert finding.measured is not None
+    assert finding.measured.value == pytest.approx(4.0)
+
+
+def test_what_comes_faster_than_it_goes_is_out_of_balance():
+    """Two a second for 50 s, each staying half as long as the load has lasted, 100 s at the end: 50 in flight in the
+    mean after 50 s, of which few have ended, and these stayed short.
+    """
+    samples = [make_sample(i, start=0.5 * i, closed=1.0 + i) for i in range(100)]
+    finding = only("T515", under_load(samples))
+    assert finding.status == "inconclusive"
+    assert set(finding.voids) == {"W110:pass", "W111:pass", "W112:pass", "W114:pass"}
+
+
+def test_balance_needs_requests_that_end_meanwhile():
+    assert only("T515", under_load([make_sample(i, start=0.1 * i, closed=100.0) for i in range(20)])).status == "skip"
+
+
+@pytest.mark.parametrize(("clump", "status"), [(4, "pass"), (16, "inconclusive")])
+def test_replies_that_a_proxy_held_back_hide_gaps(clump, status):
+    """Tokens come together, 16 at a time, a second apart; the proxy names itself."""
+    arrivals = tuple(0.5 + (i // clump) * 1.0 + (i % clump) * 0.0001 for i in range(96))
+    one = {"arrivals": arrivals, "ttft": 0.5, "e2e": arrivals[-1], "output_tokens": 96, "via": "nginx"}
+    samples = [make_sample(i, **one) for i in range(30)]
+    finding = only("T507", under_load(samples))
+    assert finding.status == status
+    if status == "inconclusive":
+        assert finding.why.startswith("30 of 30 replies came in bursts of 16 tokens: this path hides gaps and TPS")
+        assert "(it names nginx)" in finding.why
+        assert "K307:pass" in finding.voids
+
+
+# ---------------------------------------------------------------------------------------------- bursts that never ran
+
+
+def without_bursts(samples: list[Sample] | None = None, **rest: object) -> Evidence:
+    closed = make_measurement(samples, **rest)
+    bursts = make_load(id="bursts", arrivals=(0.0, 1.0), rate=1.0)
+    plan = Plan(loads=(closed.load, bursts), requests=0, tokens=0, seconds=0.0)
+    return replace(make_evidence(), plan=plan, measurements=(closed,))
+
+
+def test_bursts_that_never_ran_void_what_the_closed_loop_passed():
+    finding = only("T512", without_bursts())
+    assert (finding.status, finding.missing) == ("inconclusive", "load bursts")
+    assert "W110:pass" in finding.voids
+    assert "K304:pass" not in finding.voids
+
+
+def test_bursts_that_could_not_help_any_more_are_no_doubt():
+    slow = [make_sample(i, ttft=9.0) for i in range(100)]
+    finding = only("T512", without_bursts(slow))
+    assert (finding.status, finding.voids) == ("warn", ())
+    assert finding.why == "Load bursts was left out: slo.ttft.p95 fails whatever it brings."

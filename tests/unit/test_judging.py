@@ -350,10 +350,11 @@ def test_a_floor_is_a_ceiling_in_seconds():
 
 def test_silence_at_the_end_is_a_failure_however_few_independent_requests_it_is_worth():
     """40 good requests, then 20 that fail in a row: one event, but the service is gone."""
-    judged = deciding.judge_share([False] * 40 + [True] * 20, 0.95, 0.95, 20)
+    counted = deciding.judge_share([False] * 40 + [True] * 20, 0.95, 0.95)
+    judged = deciding.with_silence(counted, 20)
     assert (judged.status, judged.gone) == ("fail", 20)
     assert "the last 20 all failed" in judged.verdict
-    assert deciding.judge_share([False] * 40 + [True] * 20, 0.95, 0.95, 14).gone == 0
+    assert deciding.with_silence(counted, 14).gone == 0
 
 
 def test_a_gauge_is_held_where_it_stands_still_below_the_level():
