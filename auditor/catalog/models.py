@@ -29,10 +29,11 @@ _QUANTISED: tuple[tuple[str, str | None], ...] = (
     (r"((int4|w4a16)-)?auto-?round(-(int4|4bit|w4a16))?(-gptq(-4bit)?)?", "auto-round"),
     (r"(int4-)?awq(-(int4|4bit|marlin|w4a16))?", "awq"),
     (r"gptq(-(int4|4bit|w4a16))?(-g\d+)?", "gptq"),
-    (r"(quantized-)?w8a8|w8a8-int8|w8a16|int8|8bit", "int8"),
+    (r"(quantized-)?w8a8|w8a8-int8|w8a16|int8", "int8"),
     (r"w4a-?fp8|w4a8", "w4a8"),
-    (r"(quantized-)?w4a16(-g\d+)?|int4|4bit", "int4"),
+    (r"(quantized-)?w4a16(-g\d+)?|int4", "int4"),
     (r"(unsloth-)?bnb-4bit|nf4", "bnb-4bit"),
+    *((rf"(mlx-)?{bits}bit", f"mlx-{bits}bit") for bits in (3, 4, 5, 6, 8)),  # as mlx-community names its copies
     (r"bf16|fp16", None),
 )
 # Names of models that keep no cache of keys and values token by token, and what they are.

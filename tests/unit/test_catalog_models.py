@@ -16,6 +16,11 @@ PUBLISHED = [  # name, billions of parameters as published (model card, safetens
     ("meta-llama/Llama-3.2-1B-Instruct", 1.236),
     ("meta-llama/Llama-3.2-3B-Instruct", 3.213),
     ("meta-llama/Llama-2-7b-chat-hf", 6.738),
+    ("codellama/CodeLlama-34b-Instruct-hf", 33.74),
+    ("01-ai/Yi-6B", 6.061),
+    ("01-ai/Yi-34B", 34.39),
+    ("mistralai/Mistral-7B-Instruct-v0.2", 7.242),
+    ("mistralai/Devstral-Small-2507", 23.57),
     ("meta-llama/Llama-4-Scout-17B-16E-Instruct", 107.8),
     ("Qwen/Qwen2.5-0.5B-Instruct", 0.494),
     ("Qwen/Qwen2.5-7B-Instruct", 7.616),
@@ -243,6 +248,9 @@ SPELLINGS = [
     ("Qwen/QwQ-32B", "Qwen/QwQ-32B"),
     ("phi-4", "microsoft/phi-4"),
     ("gemma-3-270m", "google/gemma-3-270m-it"),
+    ("deepseek-r1:14b", "deepseek-ai/DeepSeek-R1-Distill-Qwen-14B"),  # Ollama's tags
+    ("gemma3:27b", "google/gemma-3-27b-it"),
+    ("phi4", "microsoft/phi-4"),
 ]
 
 
@@ -263,6 +271,8 @@ QUANTISED = [
     ("nvidia/Qwen3.6-27B-NVFP4", "Qwen/Qwen3.6-27B", "nvfp4"),
     ("unsloth/Llama-3.2-3B-Instruct-bnb-4bit", "meta-llama/Llama-3.2-3B-Instruct", "bnb-4bit"),
     ("unsloth/DeepSeek-V3-bf16", "deepseek-ai/DeepSeek-V3", None),
+    ("mlx-community/Qwen3-8B-4bit", "Qwen/Qwen3-8B", "mlx-4bit"),
+    ("mlx-community/Qwen3-8B-8bit", "Qwen/Qwen3-8B", "mlx-8bit"),
     ("Qwen/Qwen3-32B-FP8", "Qwen/Qwen3-32B-FP8", "fp8"),  # an entry of its own
 ]
 
