@@ -44,10 +44,10 @@ def step_seconds(evidence: Evidence, told: Classification | None) -> float | Non
     where it does not, or scatters.
     """
     if told is not None and told.decode is not None:
-        return None if told.decode.noisy else told.decode.seconds
+        return None if told.decode.noise is not None else told.decode.seconds
     found = ladders(evidence)
     costs = plain_costs(found.steps) if found is not None else None
-    if found is None or costs is None or costs.noisy or len(costs.levels) < 2:
+    if found is None or costs is None or costs.noise is not None or len(costs.levels) < 2:
         return None
     return costs.level(found.batch) + costs.cost.point * found.batch * found.context
 

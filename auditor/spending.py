@@ -35,14 +35,13 @@ def prefill_share(evidence: Evidence) -> tuple[float, Provenance] | str:
     if batch is None or prompt <= 0:
         return "traffic.classes and traffic.target_concurrency"
     alone, step = idle(evidence.prefill_points), bounds.step_seconds(evidence, bounds.measured(evidence))
-    own = alone.reckoned(prompt) - alone.fixed if alone is not None and not alone.noisy else 0.0
+    noise = alone.noise if alone is not None else None
+    own = alone.reckoned(prompt) - alone.fixed if alone is not None and noise is None else 0.0
     if own > 0 and step:
         return device_time(own, prompt, output, step, batch), "measured"
     if evidence.theory is not None:
         return dominance.predicted_device_share(*evidence.theory, batch, prompt, output), "computed"
-    scatter = (
-        f" whose times scatter less (here by {percent(alone.scatter)})" if alone is not None and alone.noisy else ""
-    )
+    scatter = f" whose times scatter less (here by {percent(noise)})" if noise is not None else ""
     return f"prefill and decode ladders{scatter}; and for a computed time: {evidence.lacking}"
 
 

@@ -75,8 +75,8 @@ def _read(told: PhaseBound | None) -> _Seen:
     """A ladder read against what is known of model and device."""
     if told is None:
         return _Seen()
-    if told.noisy:
-        return _Seen(blind=parts.scattered(told.spread))
+    if told.noise is not None:
+        return _Seen(blind=parts.scattered(told.noise))
     others = tuple(bound for bound in told.possible if bound != told.bound)
     return _Seen(bound=told.bound, parts=told.parts, others=others, conflict=told.conflict)
 
@@ -84,8 +84,8 @@ def _read(told: PhaseBound | None) -> _Seen:
 def _prompts_alone(evidence: Evidence, prompt: float) -> _Seen:
     """The idle ladder by itself."""
     found = idle(evidence.prefill_points)
-    if found is not None and found.noisy:
-        return _Seen(blind=parts.scattered(found.scatter))
+    if found is not None and found.noise is not None:
+        return _Seen(blind=parts.scattered(found.noise))
     return _plain(parts.measured_prefill(found, prompt))
 
 
@@ -150,8 +150,14 @@ def _bound(evidence: Evidence, phase: str, predicted: Mapping[str, float], seen:
         "numbers": (*_times(predicted, seen.parts), *seen.numbers),
     }
     provisional = evidence.device is not None and bool(seen.parts) and _rests_on(phase, evidence.device)
+    guessed = evidence.device is not None and evidence.device.kind == "cpu" and not seen.parts
+    if guessed and seen.blind:
+        why = f"Arithmetic says {expected}, but what engines reach of a CPU differs too widely to rest on that alone."
+        missing = f"a {phase} ladder that can be read, with nothing else running; this one is {seen.blind}"
+        return CHECK.finding("H202", "inconclusive", why, missing=missing, **(rest | {"confidence": "low"}))
+    rest["confidence"] = "low" if guessed else rest["confidence"]
     against = _against(phase, predicted, seen)
-    if against and not provisional:
+    if against and (seen.conflict or not provisional):
         missing = "hardware, quantisation and batch as they really are (H208), or a longer ladder"
         return CHECK.finding("H202", "inconclusive", against, missing=missing, **rest)
     name = expected if seen.bound == "unknown" else seen.bound
@@ -194,7 +200,11 @@ def _words(bound: str, *, verb: bool = False) -> str:
 
 
 def _rests_on(phase: str, device: Device) -> bool:
-    """Whether a prediction of this phase rests on figures that are recalled or in dispute."""
+    """Whether a prediction of this phase rests on figures that are recalled or in dispute, or on those of a CPU: there
+    the peak is an upper bound, so that products may take longer than all that arithmetic names.
+    """
+    if device.kind == "cpu":
+        return True
     figures = ("bandwidth", "flops") if phase == "prefill" else ("bandwidth",)
     return any(device.certainty(figure) == "C" for figure in figures)
 
@@ -212,15 +222,15 @@ def h203_efficiency(evidence: Evidence) -> Iterable[Finding]:
 
 
 def _prefill_efficiency(evidence: Evidence, theory: _Theory, told: Classification, longest: float) -> Iterable[Finding]:
-    if told.prefill is not None and told.prefill.noisy:
-        yield CHECK.skip("H203", f"prefill measured, {parts.scattered(told.prefill.spread)}", subject="prefill")
+    if told.prefill is not None and told.prefill.noise is not None:
+        yield CHECK.skip("H203", f"prefill measured, {parts.scattered(told.prefill.noise)}", subject="prefill")
     elif told.flops is not None and longest >= SATURATES:
         yield _efficiency(evidence, "prefill", "flops", told.flops.share, efficiency.prefill_band(*theory[1:]))
 
 
 def _decode_efficiency(evidence: Evidence, theory: _Theory, told: Classification, found: Ladders) -> Iterable[Finding]:
-    if told.decode is not None and told.decode.noisy:
-        yield CHECK.skip("H203", f"decode measured, {parts.scattered(told.decode.spread)}", subject="decode")
+    if told.decode is not None and told.decode.noise is not None:
+        yield CHECK.skip("H203", f"decode measured, {parts.scattered(told.decode.noise)}", subject="decode")
     elif found.steps:
         step = min(found.steps, key=lambda step: (step.batch, step.context))
         least = roofline.decode_limit(*theory, step.batch, step.context)

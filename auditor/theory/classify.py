@@ -62,26 +62,20 @@ class Efficiency:
 class PhaseBound:
     """What bounds a phase at the target. `parts` are its times in seconds, each within what the ladders allow, of
     `seconds` in all; parts that overlap do not add up. `possible` are the bounds that these allow. `conflict` says what
-    speaks against the bound. `spread` is how far the ladder's times scatter, beyond which nothing of this is told
-    (`noisy`).
+    speaks against the bound, `noise` is the scatter of a ladder whose times cannot be read.
     """
 
     bound: Bound
     seconds: float
     parts: Mapping[str, Interval]
     possible: tuple[Bound, ...]
-    spread: float
     conflict: str | None = None
-
-    @property
-    def noisy(self) -> bool:
-        """Whether the times scatter too widely to be read."""
-        return self.spread > NOISY
+    noise: float | None = None
 
     @property
     def certain(self) -> bool:
         """Whether everything that the ladders allow is bound alike, and nothing speaks against it."""
-        return self.possible == (self.bound,) and self.conflict is None and not self.noisy
+        return self.possible == (self.bound,) and self.conflict is None and self.noise is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +157,9 @@ def _notes(settings: Settings, ladders: Ladders, prompts: PromptCosts | None) ->
 # -------------------------------------------------------------------------------------------------------------- phases
 
 
-def _bound(times: Sequence[Mapping[str, float]], seconds: float, spread: float, conflict: str | None) -> PhaseBound:
+def _bound(
+    times: Sequence[Mapping[str, float]], seconds: float, conflict: str | None, noise: float | None
+) -> PhaseBound:
     """The likeliest choice's bound, and what every other choice says."""
     likely = times[0]
     possible = {leading(each) for each in times}
@@ -176,8 +172,8 @@ def _bound(times: Sequence[Mapping[str, float]], seconds: float, spread: float, 
         seconds=seconds,
         parts=parts,
         possible=cast(tuple[Bound, ...], tuple(sorted(possible))),
-        spread=spread,
         conflict=conflict,
+        noise=noise,
     )
 
 
@@ -196,8 +192,10 @@ def _prefill(
         conflict = "its first token comes about as soon as a short prompt's"
     elif bound == "weights" and tokens >= 2 * critical_tokens(geometry, settings, device):
         conflict = "it has twice the tokens from which products take longer than reading the weights"
-    spread = costs.idle.scatter if bare(settings, device) else costs.spread  # kernels there follow no law of FLOPs
-    return _bound(times, seconds, spread, conflict)
+    noise = costs.idle.noise
+    if noise is None and costs.misses > NOISY and not bare(settings, device):  # kernels there follow no law of FLOPs
+        noise = costs.misses
+    return _bound(times, seconds, conflict, noise)
 
 
 def _decode(  # noqa: PLR0917 (geometry, settings, device come first everywhere)
@@ -234,7 +232,7 @@ def _decode(  # noqa: PLR0917 (geometry, settings, device come first everywhere)
     elif bound == "kv" and (cache is None or cache.low <= 0):
         conflict = "steps do not grow with the context"
     seconds = costs.level(known.batch) + costs.cost.point * known.cache
-    return _bound(times, seconds, costs.spread, conflict)
+    return _bound(times, seconds, conflict, costs.noise)
 
 
 def _believed(device: Device, costs: PromptCosts | None, usual: float) -> Interval:

@@ -34,14 +34,12 @@ def core_decode_times(
 ) -> tuple[dict[str, float], ...]:
     """The four times of a step at the target, the likeliest first, then those of every choice that is left open."""
     level, layers = costs.level(known.batch), known.law.per_layer * geometry.layer_count
-    caches = Interval(costs.cost.low, costs.cost.point, costs.cost.high)
     multiplied = Interval(*(known.one * known.batch / share for share in (products.high, products.point, products.low)))
     found = []
-    for read, rest, each, cost, least in _choices(_READ, _REST, _SAMPLED, caches, multiplied):
-        overhead = min(level, rest * layers + each * geometry.vocab_size * known.batch)
-        kernels = level - overhead
-        streamed = (known.dense + known.covered(known.batch, 1) * known.experts) / read
-        found.append(_named(kernels, streamed, least, overhead) | {"kv": cost * known.cache})
+    read, off = known.dense + known.covered(known.batch, 1) * known.experts, _off(level, costs.error)
+    for whole, share, rest, each, cost, least in _choices(off, _READ, _REST, _SAMPLED, costs.cost, multiplied):
+        overhead = min(whole, rest * layers + each * geometry.vocab_size * known.batch)
+        found.append(_named(whole - overhead, read / share, least, overhead) | {"kv": cost * known.cache})
     return tuple(found)
 
 
@@ -58,10 +56,15 @@ def core_prefill_times(  # noqa: PLR0917 (geometry, settings, device come first 
     head = 2.0 * geometry.embedding_parameters / products_rate(device, settings)
     multiplied = Interval(*((work.products + head) / share for share in (products.high, products.point, products.low)))
     found = []
-    for read, rest, text, least in _choices(_READ, _REST, _TEXT, multiplied):
-        overhead = min(whole, rest * layers + text * tokens)
-        found.append(_named(whole - overhead, work.read / read, least, overhead))
+    for seconds, share, rest, text, least in _choices(_off(whole, costs.idle.error), _READ, _REST, _TEXT, multiplied):
+        overhead = min(seconds, rest * layers + text * tokens)
+        found.append(_named(seconds - overhead, work.read / share, least, overhead))
     return tuple(found)
+
+
+def _off(seconds: float, error: float) -> Interval:
+    """What was measured with this relative standard error."""
+    return Interval(seconds * max(0.0, 1 - 2 * error), seconds, seconds * (1 + 2 * error))
 
 
 def _choices(*left_open: Interval) -> Iterator[tuple[float, ...]]:

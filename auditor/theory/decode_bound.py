@@ -280,7 +280,9 @@ def _misses(known: Facts, choice: _Choice) -> tuple[float, float]:
 
 
 def _times(known: Facts, costs: StepCosts, choice: _Choice) -> dict[str, float]:
-    """The four times at the target: the level's own linear part shows whether it multiplies."""
+    """The four times at the target: the level's own linear part shows whether it multiplies. Where kernels are called
+    one after the other, and the peak is a guess, nothing else grows like that.
+    """
     if not known.captured(known.batch):
         return _launched(known, choice)
     batch, level, (first, lowest, _) = known.batch, costs.level(known.batch), costs.levels[0]
@@ -288,7 +290,7 @@ def _times(known: Facts, costs: StepCosts, choice: _Choice) -> dict[str, float]:
     linear = max(0.0, level - max(0.0, rest) - choice.each * (batch - first))
     weights = min(level, _read(known, choice, linear))
     plain = known.one / choice.products * known.rows(batch)
-    if linear > _SEEN * weights and plain > _EXPLAINED * linear:
+    if linear > _SEEN * weights and (plain > _EXPLAINED * linear or not known.launches):
         most = linear + (choice.each - choice.least) * (batch - first)
         multiplied = min(max(linear, plain), most)
     else:

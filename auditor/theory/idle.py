@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from auditor.theory.ladders import NOISY
+from auditor.theory.ladders import NOISY, SCATTERED
 from auditor.theory.statistics import median
 
 __all__ = ["ALIKE", "Group", "Idle", "by_length", "idle"]
@@ -25,12 +25,13 @@ _STEEPEST = 2.0  # the power of its length with which a prompt's time grows at m
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Idle:
     """`medians` are (tokens, median seconds, standard error) of each length, the shortest first; `scatter` is the
-    relative standard deviation of prompts of one length, or how far lengths lie off any law by which longer prompts
-    take longer, if that is more.
+    relative standard deviation of prompts of one length, `falls` how far lengths lie off any law by which longer
+    prompts take longer.
     """
 
     medians: tuple[tuple[float, float, float], ...]
     scatter: float
+    falls: float
 
     @property
     def fixed(self) -> float:
@@ -38,9 +39,16 @@ class Idle:
         return self.medians[0][1]
 
     @property
-    def noisy(self) -> bool:
-        """Whether the times scatter too widely to be read."""
-        return self.scatter > NOISY
+    def noise(self) -> float | None:
+        """The scatter for which the times cannot be read; None where they can."""
+        if self.scatter > SCATTERED:
+            return self.scatter
+        return self.falls if self.falls > NOISY else None
+
+    @property
+    def error(self) -> float:
+        """The largest relative standard error of a length's median."""
+        return max(error / seconds for _, seconds, error in self.medians)
 
     def seconds(self, tokens: float) -> float | None:
         """TTFT of a prompt, straight between the ladder's lengths; None beyond them."""
@@ -68,7 +76,7 @@ def idle(prompts: Sequence[tuple[float, float]]) -> Idle | None:
         return None
     scatter = _scatter(groups)
     medians = tuple(_median(group, scatter) for group in groups)
-    return Idle(medians=medians, scatter=max(scatter, _falls([seconds for _, seconds, _ in medians])))
+    return Idle(medians=medians, scatter=scatter, falls=_falls([seconds for _, seconds, _ in medians]))
 
 
 def _falls(times: Sequence[float]) -> float:

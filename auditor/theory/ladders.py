@@ -2,12 +2,16 @@
 
 from dataclasses import dataclass
 
-__all__ = ["NOISY", "Ladders", "Step"]
+__all__ = ["NOISY", "SCATTERED", "Ladders", "Step"]
 
-# Fifteen to twenty-five requests that scatter by 0.2 leave a part that takes half of the time uncertain by about
-# 0.2 x 2 / sqrt(15) = 0.1, well within the 1.3 that names a leader.
+# Half of it is a fifth of what names a leader, 1.3 times the next.
 NOISY = 0.2
-"""Relative scatter beyond which a ladder's parts are noise."""
+"""How far a ladder's points lie off any law, relatively, beyond which its parts are noise."""
+
+SCATTERED = 0.5
+"""Relative scatter of repeated requests beyond which their middle tells nothing: that of five is uncertain by over half
+of it (1.25 / sqrt(5)).
+"""
 
 
 @dataclass(frozen=True, slots=True)

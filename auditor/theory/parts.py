@@ -7,7 +7,6 @@ known of model and device; here nothing is.
 from auditor.theory.device import Device
 from auditor.theory.idle import Idle
 from auditor.theory.kv.geometry import Geometry
-from auditor.theory.ladders import NOISY
 from auditor.theory.roofline import predict_decode, predict_prefill
 from auditor.theory.settings import Settings
 from auditor.theory.step_costs import StepCosts
@@ -30,7 +29,7 @@ def predicted_prefill(theory: _Theory | None, prompt: float) -> dict[str, float]
 
 def measured_prefill(found: Idle | None, prompt: float) -> dict[str, float]:
     """Of one idle prompt: what the shortest takes too, and what grows with the prompt."""
-    if found is None or prompt <= 0:
+    if found is None or prompt <= 0 or found.noise is not None:
         return {}
     return {"compute": max(0.0, found.reckoned(prompt) - found.fixed), _CONSTANT: found.fixed}
 
@@ -55,20 +54,17 @@ def measured_decode(found: StepCosts | None, batch: int | None, context: float) 
     }
 
 
-def scattered(spread: float) -> str:
+def scattered(noise: float) -> str:
     """That a ladder's times scatter too widely."""
-    return (
-        f"not identifiable from this ladder: its times scatter by {percent(spread)} around any law, and "
-        f"up to {percent(NOISY)} can be read"
-    )
+    return f"not identifiable from this ladder: its times scatter by {percent(noise)} around any law"
 
 
 def unreadable(found: StepCosts | None) -> str | None:
     """Why a decode ladder that ran does not tell the parts of a step apart; None where it does, or did not run."""
     if found is None:
         return None
-    if found.noisy:
-        return scattered(found.spread)
+    if found.noise is not None:
+        return scattered(found.noise)
     if len(found.levels) < 2:
         return "not identifiable from this ladder: one batch was measured"
     if not found.crossed:

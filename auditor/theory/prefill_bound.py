@@ -85,7 +85,7 @@ def _choices(
         text=_TEXT[1],
         links=links.point,
     )
-    off = 2 * max(error / seconds for _, seconds, error in costs.idle.medians)
+    off = 2 * costs.idle.error
     ends = product(
         (low, high),
         (products.low, products.high),

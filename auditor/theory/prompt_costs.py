@@ -50,8 +50,8 @@ class PromptCosts:
     little.
 
     `exchanges` multiplies what links are known to take; `usual` is the share that products usually reach. `lengths`
-    counts those that the fit rests on, `spread` is the relative scatter of prompts of one length, or of lengths around
-    the law if that is more, `chunked` says that some prompts took several steps.
+    counts those that the fit rests on, `misses` is how far they lie off the law, relatively, `chunked` says that some
+    prompts took several steps.
     """
 
     idle: Idle
@@ -61,7 +61,7 @@ class PromptCosts:
     exchanges: Interval
     usual: float
     lengths: int
-    spread: float
+    misses: float
     chunked: bool
 
 
@@ -112,7 +112,7 @@ def prompt_costs(
         attention=_share(fit, 2) if fit and _shows(fit, work[medians[-1][0]], top) else None,
         usual=law.products,
         lengths=len(used),
-        spread=max(found.scatter, _misses(fit, work, medians, used)),
+        misses=_misses(fit, work, medians, used),
         chunked=any(each.steps > 1 for each in work.values()),
     )
 

@@ -47,9 +47,14 @@ class StepCosts:
     spread: float
 
     @property
-    def noisy(self) -> bool:
-        """Whether the steps scatter too widely around the law for its parts to be read."""
-        return self.spread > NOISY
+    def noise(self) -> float | None:
+        """How far the steps lie off the law where that is too far for its parts to be read; None where it is not."""
+        return self.spread if self.spread > NOISY else None
+
+    @property
+    def error(self) -> float:
+        """The largest relative standard error of a level."""
+        return max((error / level for _, level, error in self.levels if level > 0 and error < math.inf), default=0.0)
 
     def level(self, batch: float) -> float:
         """Seconds of a step without the cache, straight between the ladder's batches; its ends beyond them."""

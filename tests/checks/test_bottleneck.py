@@ -273,6 +273,10 @@ def test_slopes_that_speak_against_a_bound_make_it_inconclusive():
     finding = of("H202", "decode", ladder(**(LAW | {"base": 0.02, "per_sequence": 0.02})))
     assert finding.status == "inconclusive"
     assert "almost in proportion to its streams" in finding.why
+    doubted = replace(H100, confidence="C")  # of which no figure is needed to see it
+    assert of(
+        "H202", "decode", replace(ladder(**(LAW | {"base": 0.02, "per_sequence": 0.02})), device=doubted)
+    ).status == ("inconclusive")
 
 
 def test_a_cache_that_costs_less_than_its_bytes_is_doubted():
@@ -297,6 +301,26 @@ def test_arithmetic_on_provisional_figures_contradicts_no_ladder():
     assert finding.why.endswith("(measured; arithmetic on provisional figures says compute).")
     decode = of("H202", "decode", replace(ladder(**CACHED), device=device))
     assert decode.confidence == "high"  # bandwidth is certain
+
+
+HERE = replace(H100, key="this-cpu", kind="cpu", figures={"memory": "A", "bandwidth": "B", "flops": "C"})
+
+
+def test_no_arithmetic_on_a_cpu_contradicts_a_ladder():
+    """Sixteen streams take 340 ms and eight 180: no bytes explain it, and products only if the peak is far away."""
+    evidence = replace(ladder(**(LAW | {"base": 0.02, "per_sequence": 0.02})), device=HERE)
+    finding = of("H202", "decode", evidence)
+    assert finding.status == "pass"
+    assert "bound by compute (measured" in finding.why
+
+
+def test_a_cpu_is_not_classified_by_arithmetic_where_a_ladder_failed():
+    noisy = replace(scattered(ladder(**LAW), "decode", 3.0), device=HERE)
+    finding = of("H202", "decode", noisy)
+    assert (finding.status, finding.confidence) == ("inconclusive", "low")
+    assert "with nothing else running" in (finding.missing or "")
+    alone = of("H202", "decode", replace(noisy, measurements=()))
+    assert (alone.status, alone.confidence) == ("pass", "low")
 
 
 def test_the_bottleneck_is_predicted_alone_without_ladders():

@@ -16,7 +16,7 @@ def test_a_prompt_between_two_lengths_is_read_off_straight():
     assert found is not None
     assert found.seconds(2048) == pytest.approx(0.02 + 3e-5 * 2048)
     assert found.fixed == pytest.approx(0.02 + 3e-5 * 32)
-    assert found.scatter == 0.05  # each length was measured once
+    assert found.error == pytest.approx(0.0625)  # each length was measured once: 1.25 x 0.05
 
 
 def test_beyond_the_ladder_it_is_reckoned_and_not_told():
@@ -60,14 +60,14 @@ def test_one_request_far_off_does_not_move_a_length():
     found = idle([*points, (4096, 2.0)])
     assert found is not None
     assert found.seconds(4096) == pytest.approx(0.02 + 3e-5 * 4096, rel=0.01)
-    assert not found.noisy
+    assert found.noise is None
 
 
 def test_lengths_that_take_less_than_shorter_ones_are_noise():
     """Every second length three times as slow: up to ln 3 / 2 = 0.55 off any law that never falls."""
     found = idle([(n, (0.02 + 3e-5 * n) * (3 if i % 2 else 1)) for i, n in enumerate((32, 64, 96, 128, 160))])
     assert found is not None
-    assert found.noisy
+    assert found.noise is not None
 
 
 def steps(contexts: tuple[int, ...], cached: float = 4e-8) -> tuple[Step, ...]:
