@@ -163,7 +163,9 @@ def _declared(profile: str, *, as_json: bool) -> None:
     loaded = load_profile(profile)
     found, question = from_profile(loaded, measured)
     prompt, output = loaded.profile.traffic.mean_lengths
-    load = Load(batch=float(question.target or 1), prompt=prompt or None, output=output or None)
+    load = Load(
+        batch=float(question.target or 1), alone=not question.target, prompt=prompt or None, output=output or None
+    )
     prices = declared_prices(loaded.profile.deployment, found.device, found.settings.devices)
     rate = loaded.profile.traffic.request_rate
     answer = predict(found, load, prices, rate, loaded.profile.traffic.classes)

@@ -41,7 +41,7 @@ def forecast(found: Predicted) -> dict[str, Any]:
             if getattr(settings, name) is not None
         },
         "load": {
-            "batch": _number(found.load.batch, "sequences", "declared"),
+            "batch": _number(found.load.batch, "sequences", "default" if found.load.alone else "declared"),
             "prompt": _number(found.load.prompt, "tokens", "declared"),
             "output": _number(found.load.output, "tokens", "declared"),
             "context": _number(found.load.held, "tokens", "declared" if found.load.context is not None else "computed"),

@@ -26,10 +26,12 @@ Theory = tuple[Geometry, Settings, Device]
 class Load:
     """`batch` sequences at once, each of `prompt` tokens to read and `output` to write; None: not told.
 
-    `context` is what a sequence holds on average while it decodes.
+    `context` is what a sequence holds on average while it decodes. `alone` says that one is assumed, for want of a
+    batch.
     """
 
     batch: float = 1.0
+    alone: bool = False
     prompt: float | None = None
     output: float | None = None
     context: float | None = None
@@ -63,7 +65,8 @@ def asked(
     prompt, context, output = (_tokens(key, row.get(key)) for key in LOAD_KEYS if key != "batch")
     if prompt and context is not None and 0 < context < prompt:
         raise UsageError(f"context_tokens: {context:,.10g} tokens held are fewer than the prompt's {prompt:,.10g}")
-    return found, Load(batch=_batch(row.get("batch")), prompt=prompt or None, output=output or None, context=context)
+    batch, alone = _batch(row.get("batch")), row.get("batch") is None
+    return found, Load(batch=batch, alone=alone, prompt=prompt or None, output=output or None, context=context)
 
 
 def _of_any_memory(written: str) -> str:

@@ -280,6 +280,8 @@ def test_the_document_gives_units_and_origins():
     assert data["decode"]["limit"]["unit"] == "s"
     assert data["ridge"] == {"value": pytest.approx(590.7, abs=0.1), "unit": "FLOP/byte", "from": "computed"}
     assert data["settings"]["quantization"] == {"value": "fp8", "from": "declared"}
+    assert data["load"]["batch"] == {"value": 32, "unit": "sequences", "from": "declared"}
+    assert forecast(told(batch=None))["load"]["batch"] == {"value": 1, "unit": "sequences", "from": "default"}
     assert data["settings"]["kv_bytes"]["unit"] == "bytes an element"
     parts = data["decode"]["parts"]
     whole = sum(part["value"] for name, part in parts.items() if not name.startswith("of_which"))
