@@ -18,7 +18,7 @@ from auditor.errors import AuditError, NothingMeasured, UsageError
 from auditor.evidence import Evidence, Finding, Report, Rule
 from auditor.instruments.inputs import Inputs
 from auditor.instruments.load import Load as Asked
-from auditor.instruments.ranking import ranking
+from auditor.instruments.ranking import declared_prices, ranking
 from auditor.loading import Here, Loaded, load_monitoring, load_profile, resolve_device, resolve_draft, resolve_model
 from auditor.loads import Load, Logged, Plan
 from auditor.measurement import Measurement, Sample, Served
@@ -249,10 +249,7 @@ def _ranked(evidence: Evidence) -> Evidence:
     if theory is None or batch is None or prompt <= 0 or output <= 0:
         return evidence
     geometry, settings, device = theory
-    deployment = evidence.profile.deployment
-    prices = {accelerators.find(name, any_memory=True).key: price for name, price in deployment.prices.items()}
-    if deployment.price_per_hour:
-        prices.setdefault(device.key, deployment.price_per_hour / max(1, settings.devices))
+    prices = declared_prices(evidence.profile.deployment, device, settings.devices)
     found = Inputs(geometry=geometry, settings=settings, device=device, sources={})
     asked = Asked(batch=float(batch), prompt=prompt, output=output)
     rows = {row.key: row for row in ranking(found, asked, {}, _RANKED)}
