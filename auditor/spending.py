@@ -19,9 +19,10 @@ __all__ = ["Rate", "prefill_share", "request_rate"]
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Requests a second of one replica at the target load, where it comes from, and on how many requests it rests."""
+    """Requests a second of one replica while `flight` are on it, where that comes from, and on how many it rests."""
 
     value: float
+    flight: float
     provenance: Provenance
     n: int | None = None
 
@@ -47,16 +48,16 @@ def prefill_share(evidence: Evidence) -> tuple[float, Provenance] | str:
 
 def request_rate(evidence: Evidence) -> Rate | None:
     """By Little's law: requests in flight over the time that one stays, failed ones not counted; None where neither a
-    load nor arithmetic tells.
+    closed loop nor arithmetic tells. An open loop's rate is the one that was asked for.
     """
     replicas = max(1, evidence.profile.deployment.replicas)
     for m in reversed(evidence.loads("slo")):
         good = [s for s in m.judged if s.good]
-        if m.stay and good:
-            flight = min(m.load.concurrency, m.client.peak_inflight or m.load.concurrency)
-            return Rate(flight / m.stay * len(good) / len(m.judged) / replicas, "measured", len(good))
+        if m.stay and good and not m.load.arrivals:
+            flight = min(m.load.concurrency, m.client.peak_inflight or m.load.concurrency) / replicas
+            return Rate(flight / m.stay * len(good) / len(m.judged), flight, "measured", len(good))
     batch, (prompt, output) = evidence.batch, evidence.profile.traffic.mean_lengths
     if evidence.theory is None or batch is None or prompt <= 0:
         return None
     step = predict_decode(*evidence.theory, batch, prompt + output / 2, prompt / max(1.0, output))
-    return Rate(batch / stay(predict_prefill(*evidence.theory, prompt), step, output), "computed")
+    return Rate(batch / stay(predict_prefill(*evidence.theory, prompt), step, output), batch, "computed")

@@ -122,9 +122,9 @@ def h212_cost(evidence: Evidence) -> Iterable[Finding]:
     if rate is None:
         yield _PART.skip("H212", f"a measured load, or for a computed one: {_lacks(evidence)}", **rest)
         return
-    met = _met(evidence)
-    why = f"One replica serves {plain(rate.value)} requests/s at the target ({rate.provenance})"
-    why += {True: ", within the SLOs", False: ", missing an SLO", None: ""}[met]
+    stand = _stand(evidence) if rate.provenance == "measured" else "predicted"
+    why = f"With {count(rate.flight, 'request')} in flight one replica serves {plain(rate.value)} a second"
+    why += f" ({_STANDS[stand]})"
     needed = cost.replicas(traffic.request_rate, rate.value) if traffic.request_rate else None
     numbers = [Number.of("requests a second, one replica", rate.value, "/s", rate.provenance, rate.n)]
     if needed is not None and traffic.request_rate:
@@ -133,12 +133,12 @@ def h212_cost(evidence: Evidence) -> Iterable[Finding]:
         numbers.append(Number.of("replicas needed", needed, "replicas", "computed"))
     price = _price(evidence, rate)
     if price is not None:
-        why += f". A million prompt tokens cost {plain(price.per_million_input)}, "
-        why += f"a million output tokens {plain(price.per_million_output)}"
-        why += "; within the SLO they will cost more" if met is False else ""
-        numbers += _prices(price)
+        why += f". {'At the SLOs' if stand == 'met' else 'At that load'} a million prompt tokens cost "
+        why += f"{plain(price.per_million_input)}, a million output tokens {plain(price.per_million_output)}"
+        why += "; where the SLOs are met, with fewer in flight, they cost more" if stand == "missed" else ""
+        numbers += _prices(price, f"with {count(rate.flight, 'request')} in flight on a replica")
     rest["numbers"] = tuple(numbers)
-    rest["confidence"] = "medium" if rate.provenance == "measured" and met else "low"
+    rest["confidence"] = "medium" if stand == "met" else "low"
     if needed is not None and needed > deployment.replicas:
         fix = (f"set deployment.replicas to {needed}, or expect a queue that grows",)
         yield _PART.finding("H212", "warn", f"{why}.", remedies=fix, **(rest | {"severity": "medium"}))
@@ -150,12 +150,21 @@ def _lacks(evidence: Evidence) -> str:
     return evidence.lacking or "traffic.classes and traffic.target_concurrency"
 
 
-def _met(evidence: Evidence) -> bool | None:
-    """Whether the measured load meets every latency SLO: None where one is undecided, or none was measured."""
+def _stand(evidence: Evidence) -> str:
+    """Whether the measured load meets every latency SLO."""
     outcomes = [outcome for rule in slo.LATENCY for outcome in slo.outcomes(evidence, rule, lambda _, seconds: seconds)]
-    if "fail" in outcomes:
-        return False
-    return True if outcomes and set(outcomes) == {"pass"} else None
+    if not outcomes:
+        return "free"
+    return "missed" if "fail" in outcomes else "met" if set(outcomes) == {"pass"} else "open"
+
+
+_STANDS = {
+    "met": "measured; the SLOs are met",
+    "missed": "measured; an SLO is missed",
+    "open": "measured; whether the SLOs are met is not decided",
+    "free": "measured; no latency SLO is declared",
+    "predicted": "predicted, and whether the SLOs are met is not measured",
+}
 
 
 def _price(evidence: Evidence, rate: spending.Rate) -> cost.Cost | None:
@@ -166,13 +175,13 @@ def _price(evidence: Evidence, rate: spending.Rate) -> cost.Cost | None:
     return cost.cost(price, rate.value, share[0], prompt, output)
 
 
-def _prices(price: cost.Cost) -> list[Number]:
+def _prices(price: cost.Cost, load: str) -> list[Number]:
     shown = (
         ("a million prompt tokens", price.per_million_input),
         ("a million output tokens", price.per_million_output),
         ("1,000 requests", 1000 * price.per_request),
     )
-    return [Number.of(name, value, "", "computed") for name, value in shown]
+    return [Number(name=name, value=value, unit="", provenance="computed", note=load) for name, value in shown]
 
 
 RULES = (

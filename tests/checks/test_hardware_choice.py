@@ -255,15 +255,36 @@ def test_tokens_cost_what_their_device_time_costs() -> None:
     assert inputs * 3000 / 1e6 + outputs * 150 / 1e6 == pytest.approx(24.74e-6, rel=0.01)
     assert 0 < inputs < outputs
     assert (finding.status, finding.confidence) == ("pass", "medium")
-    assert ", within the SLOs" in finding.why
+    assert "With 64 requests in flight one replica serves 28.1 a second (measured; the SLOs are met)" in finding.why
+    assert "At the SLOs a million prompt tokens cost" in finding.why
+    assert {n.note for n in finding.numbers if n.name.startswith("a million")} == {
+        "with 64 requests in flight on a replica"
+    }
 
 
 def test_a_load_that_misses_its_slo_tells_no_cost_at_the_slo() -> None:
     evidence = measured(asked(Slo(tps={"p05": 80.0}), price_per_hour=2.5), tpot=0.020)
     finding = only("H212", evidence)
-    assert "missing an SLO" in finding.why
-    assert "within the SLO they will cost more" in finding.why
+    assert "(measured; an SLO is missed). At that load a million" in finding.why
+    assert "where the SLOs are met, with fewer in flight, they cost more" in finding.why
+    assert "At the SLOs" not in finding.why
     assert finding.confidence == "low"
+
+
+def test_a_price_says_where_nothing_was_asked_or_decided() -> None:
+    free = only("H212", measured(asked(Slo(), price_per_hour=2.5), tpot=0.020))
+    assert "(measured; no latency SLO is declared). At that load a million" in free.why
+    few = only("H212", measured(asked(Slo(tps={"p05": 25.0}), price_per_hour=2.5), tpot=0.020, count=20))
+    assert "(measured; whether the SLOs are met is not decided). At that load a million" in few.why
+
+
+def test_an_open_loop_tells_no_rate_of_its_own() -> None:
+    """Bursts after the closed loop: what one replica serves is what the closed loop reached."""
+    evidence = measured(asked(Slo()), tpot=0.020)
+    slower = [make_sample(i, tpot=0.08, ttft=0.3, output_tokens=100) for i in range(20)]
+    bursts = make_measurement(slower, load=replace(make_load(id="bursts", concurrency=64), arrivals=(0.0, 1.0)))
+    both = replace(evidence, measurements=(*evidence.measurements, bursts))
+    assert only("H212", both).numbers[0].value == only("H212", evidence).numbers[0].value
 
 
 def test_failed_requests_are_not_served() -> None:
@@ -275,7 +296,9 @@ def test_failed_requests_are_not_served() -> None:
 
 
 def test_without_a_load_the_rate_is_computed() -> None:
-    finding = only("H212", with_rate(asked(Slo()), 1.0))
+    finding = only("H212", with_rate(asked(Slo(tps={"p05": 5.0}), price_per_hour=2.5), 1.0))
+    assert "predicted, and whether the SLOs are met is not measured" in finding.why
+    assert "At that load a million" in finding.why
     assert (finding.status, finding.confidence) == ("pass", "low")
     assert finding.numbers[0].provenance == "computed"
     assert only("H212", replace(asked(Slo()), device=None)).status == "skip"
