@@ -44,7 +44,8 @@ class Load:
     `warmup` shapes are sent first and never judged. `arrivals` make it an open loop: when each request of `warmup` and
     then `shapes` is to be sent, in mean gaps from the load's beginning; divided by `rate` (requests/s) these are
     seconds. A `rate` of None stands for the rate that the closed loop before it reached. `prompt_tokens` and `context`
-    describe ladder steps (one prompt length, or batch `concurrency` at one context); None for the traffic mix.
+    describe ladder steps (one prompt length, or batch `concurrency` at one context); None for the traffic mix. With
+    `ramp` a closed loop begins with one slot, and each good request lets one more begin.
     """
 
     id: str
@@ -56,6 +57,7 @@ class Load:
     context: int | None = None
     arrivals: tuple[float, ...] = ()
     rate: float | None = None
+    ramp: bool = False
     why: str = ""
 
 

@@ -2,8 +2,9 @@
 
 In a closed loop each of `concurrency` slots sends its next request as soon as its last one ended; warm-up requests are
 the first in the queue, so the slots pass from warm-up to measurement without draining (a fresh wave of prompts at once
-would put its own queue into the TTFT). In an open loop each request has its time and waits for no other. Failed
-requests are samples like any other. What was measured survives whatever ends the load.
+would put its own queue into the TTFT). In an open loop each request has its time and waits for no other. The turns of
+a conversation wait for each other in both: a user reads a reply before the next turn. Failed requests are samples like
+any other. What was measured survives whatever ends the load.
 """
 
 import asyncio
@@ -13,16 +14,19 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from auditor.errors import ToolError, UsageError
+from auditor.errors import ToolError
 from auditor.loads import Load, Shape
 from auditor.measurement import Measurement, Sample, Snapshot
 from auditor.probe.connection import Places, resolve
+from auditor.probe.files import allow_files
 from auditor.probe.health import Health, undisturbed
 from auditor.probe.pool import Pool
 from auditor.probe.prompts import Prompts
 from auditor.probe.sample import check_invariants, decode, sample_of
+from auditor.probe.talk import Heard, Talk
 from auditor.probe.target import Address, Deadlines, Target, address_of, request_body, request_bytes
 from auditor.probe.transport import Exchange, exchange
+from auditor.probe.users import Item, User, queue
 
 __all__ = ["INTERRUPTED", "LoadSource", "LocalSource", "OnSample", "Snap", "Stop", "ask"]
 
@@ -109,38 +113,6 @@ async def ask(
     return sample_of(record, reply, load=load, index=0, shape=shape, began=record.begun)
 
 
-def allow_files(concurrency: int) -> None:
-    """Raise this process's limit of open files if the load needs it; UsageError where the system forbids that."""
-    try:
-        import resource
-    except ImportError:  # not on this platform, where sockets are not counted as files
-        return
-    needed = concurrency + 128
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= needed:
-        return
-    if hard != resource.RLIM_INFINITY and hard < needed:
-        raise UsageError(f"concurrency {concurrency} needs {needed} open files, this machine allows {hard}: ulimit -n")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
-
-
-@dataclass(frozen=True, slots=True)
-class _Item:
-    """One request to send; `due` is when, in seconds from the load's beginning, in an open loop."""
-
-    warm: bool
-    index: int
-    shape: Shape
-    due: float | None
-
-
-def _items(load: Load) -> Iterator[_Item]:
-    every = [(True, index, shape) for index, shape in enumerate(load.warmup)]
-    every += [(False, index, shape) for index, shape in enumerate(load.shapes)]
-    for number, (warm, index, shape) in enumerate(every):
-        yield _Item(warm, index, shape, load.arrivals[number] / (load.rate or 1.0) if load.arrivals else None)
-
-
 class _Run:
     """One load under way. Times are those of its pool's receiver."""
 
@@ -150,13 +122,13 @@ class _Run:
         self.source, self.load, self.pool = source, load, pool
         self.on_sample, self.stop = on_sample, stop
         self.loop, self.now = asyncio.get_running_loop(), pool.receiver.now
-        self.todo = deque(_items(load))
+        self.todo = deque(queue(load))
         self.samples: list[Sample] = []
         self.warmup: list[Sample] = []
         self.snapshots: list[Snapshot] = []
         self.stopped: str | None = None
         self.slots: list[asyncio.Task[None]] = []
-        self.undecoded: deque[tuple[_Item, Exchange, int]] = deque()
+        self.undecoded: deque[tuple[Item, Exchange, int]] = deque()
         self.problem: Exception | None = None
         self.health = Health(self.now)
         self.began = self.now()
@@ -166,13 +138,15 @@ class _Run:
         with self._interruptible():
             await self._snap("before")
             await self.pool.fill(min(self.load.concurrency, len(self.todo)))
-        first = [] if self.load.arrivals else list(self.todo)[: self.load.concurrency]
-        requests = [self._request(item) for item in first]
+        first = [] if self.load.arrivals else list(self.todo)[: self._beginners]
+        users = [User(items) for items in first]
+        for user in users:
+            user.request = self._request(user.items[0], user.talk)
         with undisturbed():
             self.health = Health(self.now)
             self.began = self.now()
             async with self._watched():
-                await self._send_all(requests)
+                await self._send_all(users)
         duration = self.now() - self.began
         health = self.health.result(self.pool.receiver.clock)
         with self._interruptible():
@@ -190,14 +164,21 @@ class _Run:
 
     # ------------------------------------------------------------------------------------------------------- requests
 
-    async def _send_all(self, requests: Sequence[bytes]) -> None:
+    @property
+    def _beginners(self) -> int:
+        """Slots that begin at once."""
+        return 1 if self.load.ramp else self.load.concurrency
+
+    async def _send_all(self, users: Sequence[User]) -> None:
         """Run the load to its end; an interruption or a broken invariant ends it early, keeping its samples.
 
-        `requests` are those that the slots of a closed loop send first.
+        `users` are those with whom the slots of a closed loop begin.
         """
+        for _ in users:
+            self.todo.popleft()
         if self.stopped is None:
-            users = [self._timed()] if self.load.arrivals else [self._slot(request) for request in requests]
-            self.slots = [self.loop.create_task(user) for user in users]
+            slots = [self._timed()] if self.load.arrivals else [self._slot(user) for user in users]
+            self.slots = [self.loop.create_task(slot) for slot in slots]
         while waiting := {task for task in self.slots if not task.done()}:
             with self._interruptible():
                 await asyncio.wait(waiting)
@@ -224,46 +205,56 @@ class _Run:
                 if slot is not asyncio.current_task():
                     slot.cancel()
 
-    async def _slot(self, request: bytes) -> None:
-        """One user: request after request. Refusals in a row make it pause, so that a dead endpoint is not hammered."""
+    async def _slot(self, user: User | None) -> None:
+        """User after user. Refusals in a row make it pause, so that a dead endpoint is not hammered."""
         refused = 0
         try:
-            while self.todo and self.stopped is None:
-                item = self.todo.popleft()
-                error = await self._send(item, request or self._request(item))
-                request = b""
-                refused = refused + 1 if error in _PAUSE_AFTER else 0
-                if refused and self.todo and self.stopped is None:
-                    await asyncio.sleep(_PAUSES[min(refused, len(_PAUSES)) - 1])
+            while user is not None or (self.todo and self.stopped is None):
+                async for error in self._said(user or User(self.todo.popleft())):
+                    refused = refused + 1 if error in _PAUSE_AFTER else 0
+                    if refused and self.todo and self.stopped is None:
+                        await asyncio.sleep(_PAUSES[min(refused, len(_PAUSES)) - 1])
+                user = None
         except Exception as problem:
             self._broke(problem)
 
     async def _timed(self) -> None:
-        """An open loop: each request at its time, whatever became of those before it."""
+        """An open loop: each user at their time, whatever became of those before."""
         while self.todo and self.stopped is None:
-            item = self.todo.popleft()
-            await asyncio.sleep(self.began + (item.due or 0.0) - _AHEAD - self.now())
-            self.slots.append(self.loop.create_task(self._alone(item)))
+            items = self.todo.popleft()
+            await asyncio.sleep(self.began + (items[0].due or 0.0) - _AHEAD - self.now())
+            self.slots.append(self.loop.create_task(self._alone(User(items))))
 
-    async def _alone(self, item: _Item) -> None:
+    async def _alone(self, user: User) -> None:
         try:
-            await self._send(item, self._request(item))
+            async for _ in self._said(user):
+                pass
         except Exception as problem:
             self._broke(problem)
 
-    def _request(self, item: _Item) -> bytes:
+    async def _said(self, user: User) -> AsyncIterator[str | None]:
+        """A user's requests one after the other; what went wrong with each, where that is known at once."""
+        for number, item in enumerate(user.items):
+            if self.stopped is not None:
+                return
+            request, user.request = user.request or self._request(item, user.talk), b""
+            yield await self._send(item, request, user.talk if number + 1 < len(user.items) else None)
+
+    def _request(self, item: Item, talk: Talk) -> bytes:
         self.pool.receiver.keep_up()
         target, name = self.source.target, f"{self.load.id}/warmup" if item.warm else self.load.id
-        prompt = self.source.prompts.make(item.shape, item.index, name)
-        body = request_body(target, prompt, item.shape.output_tokens)
+        said = talk.ask(self.source.prompts, item.shape, item.index, name)
+        body = request_body(target, said, item.shape.output_tokens)
         return request_bytes(self.pool.address, target.headers, body)
 
-    async def _send(self, item: _Item, request: bytes) -> str | None:
+    async def _send(self, item: Item, request: bytes, talk: Talk | None = None) -> str | None:
         """Send one request and read its reply, or what there is of it when the load is halted; what went wrong, if the
-        reply was so short that it was decoded at once.
+        reply was so short that it was decoded at once, or `talk` goes on with it.
         """
-        record = Exchange(begun=self.now(), due=None if item.due is None else self.began + item.due)
+        record = Exchange(begun=self.now(), due=self._intended(item))
         inflight = 0
+        if talk is not None:
+            record.body = Heard()
 
         def sent() -> None:
             nonlocal inflight
@@ -278,12 +269,21 @@ class _Run:
         finally:
             if inflight:
                 self.health.ended()
-        if record.reads <= _SHORT:
-            return self._decode(item, record, inflight)
+        if record.reads <= _SHORT or talk is not None:
+            sample = self._decode(item, record, inflight)
+            if talk is not None and sample is not None and isinstance(record.body, Heard):
+                talk.heard(sample, record.body.text())
+            return sample.error if sample is not None else None
         self.undecoded.append((item, record, inflight))
         if len(self.undecoded) == 1:
             self.loop.call_soon(self._decode_one)
         return None
+
+    def _intended(self, item: Item) -> float | None:
+        """When an open loop means to send a request: at its time, a later turn not before the reply to the last."""
+        if item.due is None:
+            return None
+        return max(self.began + item.due, self.now()) if item.shape.turn else self.began + item.due
 
     def _decode_one(self) -> None:
         """Work out a sample while its slot goes on, one between two looks at what came for the others."""
@@ -292,7 +292,7 @@ class _Run:
         if self.undecoded:
             self.loop.call_soon(self._decode_one)
 
-    def _decode(self, item: _Item, record: Exchange, inflight: int) -> str | None:
+    def _decode(self, item: Item, record: Exchange, inflight: int) -> Sample | None:
         self.pool.receiver.keep_up()
         try:
             reply = decode(record, item.shape.output_tokens)
@@ -302,7 +302,7 @@ class _Run:
         except Exception as problem:
             self._broke(problem)
             return None
-        return sample.error
+        return sample
 
     def _broke(self, problem: Exception) -> None:
         """A limit of this machine, a broken invariant or a caller's own error ends the load; raised at its end."""
@@ -310,6 +310,8 @@ class _Run:
         self._halt("the probe broke")
 
     def _keep(self, warm: bool, sample: Sample) -> None:
+        if self.load.ramp and sample.good and len(self.slots) < self.load.concurrency:
+            self.slots.append(self.loop.create_task(self._slot(None)))
         if warm:
             self.warmup.append(sample)
             return
