@@ -17,7 +17,7 @@ from auditor.emulator.memory import pool_size
 from auditor.emulator.scheduler import Job, Scheduler, Step
 from auditor.emulator.spec import Spec
 from auditor.emulator.timing import law as law_of
-from auditor.loads import Load, Shape
+from auditor.loads import BLOCK_TOKENS, Load, Shape, Turn, talks
 from auditor.measurement import ClientHealth, Measurement, Sample, Snapshot
 
 __all__ = ["StepLaw", "VirtualSource"]
@@ -87,7 +87,9 @@ class _Engine:
 
 @dataclass(slots=True, eq=False)
 class _Request:
-    """One request under way; times count from the start of its load, `arrivals` from its own."""
+    """One request under way; times count from the start of its load, `arrivals` from its own. `then` are the turns of
+    its conversation that follow.
+    """
 
     warm: bool
     index: int
@@ -95,6 +97,7 @@ class _Request:
     start: float
     engine: _Engine
     job: Job
+    then: tuple[Turn, ...] = ()
     arrivals: list[float] = field(default_factory=list)
     first_tokens: int = 1
 
@@ -111,8 +114,7 @@ class _Run:
     ) -> None:
         self.source, self.load, self.on_sample, self.stop = source, load, on_sample, stop
         self.begun = self.now = source.now
-        self.todo = deque((True, index, shape) for index, shape in enumerate(load.warmup))
-        self.todo.extend((False, index, shape) for index, shape in enumerate(load.shapes))
+        self.todo = deque(talks(load))
         self.events: list[tuple[float, int, int, Callable[[], None]]] = []
         self.numbers = count()
         self.flying: set[_Request] = set()
@@ -153,20 +155,32 @@ class _Run:
         """Every slot of a closed loop its first request; all of an open loop at their times."""
         if self.load.arrivals and self.load.rate is None:
             raise ValueError(f"load {self.load.id} has arrivals and no rate")
-        for arrival in self.load.arrivals:
-            self._at(self.begun + arrival / (self.load.rate or 1.0), _ENTERS, self._send_one)
+        for turns in self.todo if self.load.arrivals else ():
+            self._later(turns)
         for _ in range(0 if self.load.arrivals else min(self.load.concurrency, len(self.todo))):
-            self._send()
+            self._send(())
 
-    def _send_one(self) -> None:
-        self._accepted(self._request(*self.todo.popleft()))
+    def _later(self, turns: tuple[Turn, ...]) -> None:
+        """Send a request of an open loop at its time, a later turn not before the reply to the last."""
+        number = turns[0].index + (0 if turns[0].warm else len(self.load.warmup))
+        due = self.begun + self.load.arrivals[number] / (self.load.rate or 1.0)
+        self._at(max(due, self.now), _ENTERS, lambda: self._next(turns))
 
-    def _send(self) -> None:
-        """A slot sends its next request, which reaches the scheduler when the front end has tokenised it."""
-        while self.todo and not self._accepted(self._request(*self.todo.popleft())):
-            pass
+    def _next(self, turns: tuple[Turn, ...]) -> None:
+        """Send the first of these turns; what is refused is over at once."""
+        while turns and not self._accepted(self._request(turns)):
+            turns = turns[1:]
 
-    def _request(self, warm: bool, index: int, shape: Shape) -> _Request:
+    def _send(self, turns: tuple[Turn, ...]) -> None:
+        """A slot sends its user's next turn, or another's first; it reaches the scheduler once it is tokenised."""
+        while turns or self.todo:
+            turns = turns or self.todo.popleft()
+            if self._accepted(self._request(turns)):
+                return
+            turns = turns[1:]
+
+    def _request(self, turns: tuple[Turn, ...]) -> _Request:
+        warm, index, shape = turns[0].warm, turns[0].index, turns[0].shape
         engine = self.source.engines[index % len(self.source.engines)]
         job = Job(
             name=f"{self.load.id} {index}",
@@ -176,7 +190,7 @@ class _Run:
             target=shape.output_tokens,
             arrival=self.now,
         )
-        return _Request(warm, index, shape, self.now - self.begun, engine, job)
+        return _Request(warm, index, shape, self.now - self.begun, engine, job, turns[1:])
 
     def _accepted(self, request: _Request) -> bool:
         job, law = request.job, self.source.law
@@ -191,10 +205,20 @@ class _Run:
         return True
 
     def _keys(self, engine: _Engine, shape: Shape) -> list[int]:
-        """Cache keys of a shared prefix; what follows is each prompt's own and is never found again."""
-        if shape.prefix is None or not self.source.spec.prefix_caching:
+        """Cache keys of what a prompt shares: a prefix, a conversation, blocks of a log. What follows is its own and is
+        never found again.
+        """
+        if not self.source.spec.prefix_caching:
             return []
-        return [hash((shape.cls, shape.prefix, i)) for i in range(shape.prefix_tokens // engine.scheduler.pool.unit)]
+        unit = engine.scheduler.pool.unit
+        if shape.talk is not None:
+            return [hash((self.load.id, shape.cls, shape.talk, i)) for i in range(shape.prompt_tokens // unit)]
+        if shape.blocks:
+            whole = len(shape.blocks) * BLOCK_TOKENS // unit
+            return [hash((shape.blocks[i * unit // BLOCK_TOKENS], i)) for i in range(whole)]
+        if shape.prefix is None:
+            return []
+        return [hash((shape.cls, shape.prefix, i)) for i in range(shape.prefix_tokens // unit)]
 
     def _emit(self, request: _Request, tokens: int, at: float, done: bool) -> None:
         if not request.arrivals:
@@ -203,8 +227,14 @@ class _Run:
         if done:
             self.flying.discard(request)
             self._keep(request, status=200, finish_reason="length")
-            if self.stopped is None and not self.load.arrivals:
-                self._send()
+            if self.stopped is None:
+                self._go_on(request.then)
+
+    def _go_on(self, then: tuple[Turn, ...]) -> None:
+        if not self.load.arrivals:
+            self._send(then)
+        elif then:
+            self._later(then)
 
     def _keep(self, request: _Request, **rest: Any) -> None:
         """The request's sample, as it ended."""

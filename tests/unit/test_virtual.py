@@ -84,6 +84,35 @@ def test_an_open_loop_that_is_stopped_sends_no_more():
     assert source.measure(load(1, 1)).samples[0].good
 
 
+def turns(*prompts: int) -> tuple[Shape, ...]:
+    return tuple(Shape(cls="x", prompt_tokens=n, output_tokens=2, talk=0, turn=i) for i, n in enumerate(prompts))
+
+
+def test_turns_of_a_conversation_follow_each_other_and_are_found_in_the_cache():
+    """Whole units of 16 tokens are found again: 96 of 100 tokens, 192 of 200."""
+    single = Shape(cls="x", prompt_tokens=100, output_tokens=2)
+    measured = VirtualSource(SPEC, Constant()).measure(load(2, 4, shapes=(*turns(100, 200, 300), single)))
+    assert [s.cached_tokens for s in measured.samples] == [0, 96, 192, 0]
+    first, second, third, _ = measured.samples
+    assert second.start == pytest.approx(first.start + first.e2e)
+    assert third.start == pytest.approx(second.start + second.e2e)
+
+
+def test_in_an_open_loop_a_turn_waits_for_the_reply():
+    measured = VirtualSource(SPEC, Constant()).measure(
+        load(1, 3, shapes=turns(100, 200, 300), arrivals=(0, 1, 50), rate=100.0)
+    )
+    first, second, third = measured.samples
+    assert second.start == pytest.approx(first.e2e)
+    assert third.start == pytest.approx(0.5)
+
+
+def test_blocks_of_a_log_are_found_again():
+    shared, other = (Shape(cls="x", prompt_tokens=1100, output_tokens=1, blocks=ids) for ids in ((1, 2), (1, 3)))
+    measured = VirtualSource(SPEC, Constant()).measure(load(1, 3, shapes=(shared, other, shared)))
+    assert [s.cached_tokens for s in measured.samples] == [0, 512, 1024]
+
+
 def test_warm_up_goes_first_and_is_kept_apart():
     warm = Shape(cls="x", prompt_tokens=10, output_tokens=1)
     measured = VirtualSource(SPEC, Constant()).measure(load(1, 2, warmup=(warm, warm)))
