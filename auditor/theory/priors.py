@@ -93,6 +93,7 @@ _PER_LAYER_OTHER = 48e-6
 _PER_EXPERT_LAYER = {"vllm": 15e-6, "trtllm": 3e-6, "sglang": 32e-6}
 _PER_EXPERT_LAYER_OTHER = 15e-6
 _HOPPER_EXPERTS = 22e-6  # more a layer where experts are repacked or scaled by block in software
+_AMD_EXPERTS = 90e-6  # MiniMax-M2.7 on 2 MI300X: 14.9 and 31.8 ms a token of 1 and 16 (sgl-project/sglang pull 31044)
 _FP4_LAYER = 10e-6  # dense layers quantise their activations anew for each product
 _EAGER = 200e-6  # more a layer where kernels are launched one by one (vLLM before kernel graphs: sh1ng/llm-perf-bench)
 _PRODUCTS = {"fp8": 0.59, "int8": 0.59, "fp4": 0.44}
@@ -140,7 +141,7 @@ def _served_decode(geometry: Geometry, settings: Settings, device: Device) -> De
     law = replace(law, per_layer=per_layer, products=_products(geometry, settings, kind))
     if geometry.experts is not None:
         extra = _PER_EXPERT_LAYER.get(settings.engine, _PER_EXPERT_LAYER_OTHER)
-        extra += 0.0 if kind == "blackwell" else _HOPPER_EXPERTS
+        extra += {"blackwell": 0.0, "amd": _AMD_EXPERTS}.get(kind, _HOPPER_EXPERTS)
         what = "served MoE models on H100, H200 and B200"
         law = replace(law, per_expert_layer=extra, low=0.74, high=1.36, source=what)
     if not known:
