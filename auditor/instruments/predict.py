@@ -95,7 +95,7 @@ def predict(
     device, settings = ready[2], ready[1]
     holds = held_at_once(found, load.held) if load.held is not None else None
     rows = ranking(found, load, prices, _FASTER) if seconds else ()
-    absent = unlisted(found, load, prices, rows) if seconds else ()
+    absent = unlisted(found, load, prices, rows) if seconds else _incomplete(bool(prices or request_rate))
     return Predicted(
         inputs=found,
         load=load,
@@ -142,6 +142,12 @@ def _request(load: Load, prefill: Speed | None, decode: Speed | None) -> float |
     if prefill is None or decode is None or not load.output:
         return None
     return stay(prefill.expected, decode.expected, load.output)
+
+
+def _incomplete(asked: bool) -> tuple[str, ...]:
+    """What lengths lack for an answer that was asked for."""
+    said = "cost, replicas and other accelerators are those of whole requests: give prompt and output tokens"
+    return (said,) if asked else ()
 
 
 def _tails(found: Inputs, classes: Iterable[TrafficClass]) -> tuple[str, ...]:

@@ -223,6 +223,14 @@ def test_a_price_without_a_row_is_explained():
     assert not any("not listed" in note for note in predict(found, load, {"h200-sxm": 3.0}).notes)
 
 
+def test_money_without_a_reply_is_explained():
+    found, load = asked({**ROW, "output_tokens": None})
+    words = "cost, replicas and other accelerators are those of whole requests: give prompt and output tokens"
+    assert words in predict(found, load, {"h100-sxm": 2.0}).notes
+    assert words in predict(found, load, request_rate=1.0).notes
+    assert words not in predict(found, load).notes
+
+
 def test_every_price_has_its_row():
     found, load = asked({**ROW, "model": "llama-3.1-8b", "count": 1, "tensor_parallel": 1, "batch": 1})
     cards = ["l4", "l40s", "a10", "h100-sxm", "h200-sxm", "a100-sxm-80", "h100-nvl", "b200-sxm", "gb200", "mi300x"]
