@@ -1,11 +1,7 @@
 """`audit probe`: one load on one endpoint, measured."""
 
-import asyncio
 import json
 import os
-import signal
-import sys
-from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,13 +11,11 @@ import typer
 from auditor.cli.deployment import AsJson, option
 from auditor.cli.exits import INTERRUPTED, NOT_READY
 from auditor.cli.output import write
+from auditor.cli.watched import watched
 from auditor.errors import UsageError
 
 if TYPE_CHECKING:
-    from auditor.cli.progress import Bars, Lines
-    from auditor.instruments.probe import Probed, Question
-    from auditor.probe.target import Deadlines
-    from auditor.profile import Endpoint
+    from auditor.instruments.probe import Probed
 
 __all__ = ["command"]
 
@@ -95,6 +89,7 @@ def command(
     Exits 0, with 1 where more requests failed than --error-rate allows, with 3 where nothing could be measured.
     """
     from auditor.instruments.probe import Question
+    from auditor.probe.instrument import measure
     from auditor.probe.target import Deadlines
     from auditor.profile import Endpoint
     from auditor.units import DURATION, SHARE
@@ -122,7 +117,8 @@ def command(
     deadlines = Deadlines(gap=_value("--stall", stall, DURATION.parse))
     if requests_out is not None:
         _check_writable(requests_out)
-    probed = _probe(question, endpoint, _key(api_key_env), deadlines)
+    key = _key(api_key_env)
+    probed = watched(lambda show: measure(question, endpoint, key, show, deadlines))
     _deliver(probed, requests_out, as_json=as_json)
     raise typer.Exit(_exit_code(probed, allowed))
 
@@ -204,37 +200,7 @@ def _check_writable(path: Path) -> None:
         raise UsageError(f"--requests-out {path}: cannot be written ({reason}); choose another path") from None
 
 
-# ------------------------------------------------------------------------------------------------------------- running
-
-
-def _probe(question: "Question", endpoint: "Endpoint", key: str | None, deadlines: "Deadlines") -> "Probed":
-    from auditor.cli.progress import progress
-
-    show = progress(sys.stderr)
-    try:
-        return asyncio.run(_watched(question, endpoint, key, deadlines, show))
-    except asyncio.CancelledError:
-        raise KeyboardInterrupt from None
-    finally:
-        show.close()
-
-
-async def _watched(
-    question: "Question", endpoint: "Endpoint", key: str | None, deadlines: "Deadlines", show: "Lines | Bars"
-) -> "Probed":
-    from auditor.cli.progress import beat
-    from auditor.probe.instrument import measure
-
-    task = asyncio.current_task()
-    assert task is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    heart = asyncio.create_task(beat(show))
-    try:
-        return await measure(question, endpoint, key, show, deadlines)
-    finally:
-        heart.cancel()
-        with suppress(asyncio.CancelledError):
-            await heart
+# -------------------------------------------------------------------------------------------------------------- answer
 
 
 def _deliver(probed: "Probed", rows: Path | None, *, as_json: bool) -> None:

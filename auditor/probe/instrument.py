@@ -20,7 +20,9 @@ from auditor.probe.models import choose_model, list_models
 from auditor.probe.preflight import preflight
 from auditor.probe.prompts import Prompts
 from auditor.probe.scrape import headers_for
+from auditor.probe.selfcheck import self_check
 from auditor.probe.target import Deadlines, Target
+from auditor.probe.workers import Workers
 from auditor.profile import Endpoint, Profile
 from auditor.redact import Redactor
 
@@ -63,7 +65,7 @@ async def measure(
         raise PreflightFailed(_flagged(_without_secrets(str(failure), endpoint, key))) from None
     load = load_of(question)
     events(Event(kind="load_start", load=load.id, total=question.requests, text=_described(question)))
-    source: LoadSource = LocalSource(ready.target, ready.prompts, deadlines)
+    source: LoadSource = Workers(LocalSource(ready.target, ready.prompts, deadlines), await self_check())
     measurement = await source.run(load, on_sample=_telling(events, question.requests), stop=_gone(question))
     ended = Event(kind="load_end", load=load.id, done=len(measurement.samples), text=measurement.stopped or "")
     events(ended)

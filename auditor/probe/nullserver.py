@@ -2,9 +2,9 @@
 
     python -I -S nullserver.py        writes its port as a line, serves until its stdin ends
 
-Every POST gets a chat stream of max_tokens tokens: the first at once, then one to all streams every TICK seconds. The
-reply's id holds how many nanoseconds lie between the arrival of the request's last byte (as the kernel noted it, where
-it does) and the sending of the first token; what a client measures beyond that is its own. Standard library only, and
+Every POST gets a chat stream of max_tokens tokens, one to all streams every TICK seconds. The reply's id holds how many
+nanoseconds lie between the arrival of the request's last byte (as the kernel noted it, where it does) and the sending
+of the first token; what a client measures beyond that is its own. Standard library only, and
 nothing of this project: it must start within a few hundredths of a second.
 """
 
@@ -38,7 +38,7 @@ class _Stream:
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.text = b""
-        self.left = self.total = self.delay = 0
+        self.arrived = self.left = self.total = self.delay = 0
 
     def read(self) -> bool:
         """Take what has come; False once the peer has closed."""
@@ -48,25 +48,21 @@ class _Stream:
         head, found, body = self.text.partition(b"\r\n\r\n")
         if found and len(body) >= _length(head):
             self.text = b""
-            self._answer(body, arrived)
+            self.arrived = arrived
+            self.left = self.total = _tokens(body)
         return bool(data)
 
-    def _answer(self, body: bytes, arrived: int) -> None:
-        self.left = self.total = _tokens(body)
-        self.delay = max(0, time.time_ns() - arrived)
-        self._send(_HEAD + _chunk(_TOKEN % self.delay))
-
     def tick(self) -> bool:
-        """The next token, or the end."""
-        if self.left > 0:
-            self._send(_chunk(_TOKEN % self.delay))
-        return True
-
-    def _send(self, data: bytes) -> None:
+        """The next token of a reply that is not over, with the head before the first and the end after the last."""
+        if not self.left:
+            return True
+        head = b""
+        if self.left == self.total:
+            head, self.delay = _HEAD, max(0, time.time_ns() - self.arrived)
         self.left -= 1
-        if self.left <= 0:
-            data += _chunk(_END % (self.delay, self.total)) + _chunk(b"")
-        self.sock.sendall(data)
+        end = b"" if self.left else _chunk(_END % (self.delay, self.total)) + _chunk(b"")
+        self.sock.sendall(head + _chunk(_TOKEN % self.delay) + end)
+        return True
 
 
 def _nanoseconds(note: bytes) -> int:

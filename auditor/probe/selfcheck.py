@@ -1,7 +1,8 @@
 """What this client measures where there is nothing to measure: a short load on a null server, before the real one.
 
-The null server (`nullserver`) says of each reply how long it took itself; the rest of the TTFT is the client's own, and
-so is the CPU time of an event. Both are this machine's, now: whatever is measured later cannot be known more exactly.
+The null server (`nullserver`) says of each reply how long it took itself; by what the TTFT differs from that the client
+is off, and the CPU time of an event is all its own. Both are this machine's, now: whatever is measured later cannot be
+known more exactly.
 """
 
 import asyncio
@@ -11,11 +12,12 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from auditor.errors import AuditError
 from auditor.loads import Load, Shape
 from auditor.measurement import Floor, Sample
-from auditor.probe.clocks import real_time
 from auditor.probe.load import LocalSource
 from auditor.probe.prompts import Prompts
+from auditor.probe.receive import real_time
 from auditor.probe.target import Deadlines, Target
 from auditor.theory.judging import rank
 
@@ -31,12 +33,12 @@ async def self_check() -> Floor | None:
 
     Takes about a third of a second.
     """
-    if not real_time():
+    if real_time(asyncio.get_running_loop()) is None:
         return None
     try:
         async with asyncio.timeout(_WAIT), _null_server() as url:
             return await _measured(url)
-    except (OSError, TimeoutError, NotImplementedError):
+    except (AuditError, OSError, TimeoutError, NotImplementedError):  # what it cannot tell must not end an audit
         return None
 
 
@@ -55,9 +57,9 @@ async def _measured(url: str) -> Floor | None:
 def floor_of(samples: Sequence[Sample], cpu: float) -> Floor | None:
     """The floor from replies whose id tells the server's own delay in nanoseconds, and the CPU seconds they took.
 
-    A client cannot see a token before it was sent: where clocks say so by some microseconds, the error is 0.
+    A client that notes late when it sent a request is off as well, the other way.
     """
-    own = [max(0.0, s.ttft - int(s.server_id) / 1e9) for s in samples if s.good and s.ttft and s.server_id]
+    own = [abs(s.ttft - int(s.server_id) / 1e9) for s in samples if s.good and s.ttft and s.server_id]
     events = sum(len(s.arrivals) for s in samples)
     if not own or not events:
         return None

@@ -13,7 +13,9 @@ from auditor.plan.stopping import stop_rule, time_for
 from auditor.probe.load import LoadSource, LocalSource
 from auditor.probe.prompts import Prompts
 from auditor.probe.scrape import headers_for, scraper
+from auditor.probe.selfcheck import self_check
 from auditor.probe.target import Target
+from auditor.probe.workers import Workers
 from auditor.profile import Budget, Profile, is_loopback
 
 __all__ = ["INTERRUPTED", "Judge", "Watcher", "is_loopback", "local_source", "run_plan", "target_of"]
@@ -128,8 +130,10 @@ def _tokens(sample: Sample) -> int:
 @asynccontextmanager
 async def local_source(
     profile: Profile, served: Served, key: str | None, texts: Sequence[str] = ()
-) -> AsyncIterator[LocalSource]:
-    """The source of load in this process: where requests go, what they say, and who reads the server's metrics."""
+) -> AsyncIterator[LoadSource]:
+    """The source of load on this machine: where requests go, what they say, who reads the server's metrics, and what
+    this client adds by itself.
+    """
     metrics = scraper(profile, served, key)
     prompts = Prompts(
         seed=profile.probe.seed,
@@ -138,7 +142,8 @@ async def local_source(
         texts=texts,
     )
     try:
-        yield LocalSource(target_of(profile, served, key), prompts, snapshot=metrics)
+        local = LocalSource(target_of(profile, served, key), prompts, snapshot=metrics)
+        yield Workers(local, await self_check())
     finally:
         if metrics:
             await metrics.close()

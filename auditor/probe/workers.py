@@ -10,9 +10,9 @@ from typing import Any
 
 from auditor.loads import Load
 from auditor.measurement import Floor, Measurement, Sample
-from auditor.probe.clocks import real_time
 from auditor.probe.frames import Job, frame, next_frame
 from auditor.probe.load import INTERRUPTED, LocalSource, OnSample, Stop
+from auditor.probe.receive import real_time
 from auditor.probe.sharding import Part, merged, placed, split, workers_for
 from auditor.probe.watching import Pages
 
@@ -42,7 +42,8 @@ class Workers:
 
     async def run(self, load: Load, on_sample: OnSample | None = None, stop: Stop | None = None) -> Measurement:
         """See LoadSource."""
-        number = workers_for(load, self.cores, self.floor) if real_time() else 1
+        real = real_time(asyncio.get_running_loop()) is not None
+        number = workers_for(load, self.cores, self.floor) if real else 1
         if number == 1:
             measurement = await self.local.run(load, on_sample, stop)
         else:

@@ -13,6 +13,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from made_reports import EVIDENCE, PROFILE, READY, REPORT
 
+import auditor.report.renderers  # noqa: F401  what it imports must be there before the stand-ins for it
 from auditor.__main__ import main
 from auditor.cli.app import COMMANDS
 from auditor.cli.exits import EXITS
