@@ -19,6 +19,7 @@ __all__ = [
     "Conflict",
     "Deployment",
     "Endpoint",
+    "Guard",
     "Images",
     "Lengths",
     "Monitoring",
@@ -259,6 +260,17 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Guard:
+    """What ends the probe for the sake of the endpoint's other users: half of the latest requests are slower than
+    `ttft` or `e2e`, or a larger share of them than `error_rate` fails.
+    """
+
+    ttft: Duration | None = None
+    e2e: Duration | None = None
+    error_rate: Share | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
     """How to measure. An endpoint that is not loopback is loaded only with `allow_load: true`."""
 
@@ -266,6 +278,7 @@ class Probe:
     confidence: float = 0.95
     seed: int = 0
     allow_load: bool = False
+    guard: Guard | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
