@@ -4,8 +4,9 @@ One process a core, because caches answer faster than threads of one interpreter
 "SIZE SECONDS" on its standard input, hears "ready", says "go" and hears bytes/s; the process ends when its input does.
 
 Bytes are counted as STREAM does (McCalpin, 1995): those read and those written. They are divided by the core's own
-time, not by the wall's, so other programs on the machine cannot make it look slower than it is. It is a limit that
-nothing may beat, hence the best of several rounds.
+time, not by the wall's, so that other programs take nothing of the core; what they take of memory and its caches cannot
+be told, but that they ran can: the core had less than all of the time. It is a limit that nothing may beat, hence the
+best of several rounds.
 """
 
 import ctypes
@@ -16,11 +17,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from auditor.errors import ToolError
 
-__all__ = ["fastest", "main", "readers"]
+__all__ = ["Speed", "fastest", "main", "readers"]
 
 ROUNDS = 3
 SECONDS = 0.1  # of each way to move bytes, a round
@@ -28,6 +30,14 @@ _PATIENCE = 3.0  # times as long by the wall, where other programs keep the core
 _PASS = 32 << 20  # bytes between two looks at the clock
 
 Reader = subprocess.Popen[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Bytes/s of all cores together, and the share of the time that the busiest of them had for it."""
+
+    rate: float
+    share: float = 1.0
 
 
 @contextmanager
@@ -49,12 +59,12 @@ def readers(cpus: Sequence[int]) -> Iterator[list[Reader]]:
             process.communicate()
 
 
-def fastest(started: Sequence[Reader], size: int, rounds: int = ROUNDS, seconds: float = SECONDS) -> float:
-    """Bytes/s of all processes together, each with a buffer of `size` bytes: the best of several rounds.
+def fastest(started: Sequence[Reader], size: int, rounds: int = ROUNDS, seconds: float = SECONDS) -> Speed:
+    """All processes together, each with a buffer of `size` bytes: the best of several rounds.
 
     Raises ToolError where a process ended.
     """
-    best = 0.0
+    best = Speed(0.0)
     for _ in range(rounds):
         for process in started:
             _say(process, f"{size} {seconds}")
@@ -62,7 +72,9 @@ def fastest(started: Sequence[Reader], size: int, rounds: int = ROUNDS, seconds:
             _hear(process)
         for process in started:
             _say(process, "go")
-        best = max(best, sum(float(_hear(process)) for process in started))
+        heard = [tuple(map(float, _hear(process).split())) for process in started]
+        found = Speed(sum(rate for rate, _ in heard), min(share for _, share in heard))
+        best = max(best, found, key=lambda speed: speed.rate)
     return best
 
 
@@ -95,7 +107,8 @@ def main() -> None:
             memory = _filled(int(size))
         print("ready", flush=True)
         sys.stdin.readline()
-        print(max(_rate(move, memory, float(seconds)) for move in moves), flush=True)
+        rate, share = max(_rate(move, memory, float(seconds)) for move in moves)
+        print(rate, share, flush=True)
 
 
 def _filled(size: int) -> mmap.mmap:
@@ -114,18 +127,20 @@ def _moves() -> tuple[Callable[[int, int, int], object], ...]:
     return compare, ctypes.memmove
 
 
-def _rate(move: Callable[[int, int, int], object], memory: mmap.mmap, seconds: float) -> float:
+def _rate(move: Callable[[int, int, int], object], memory: mmap.mmap, seconds: float) -> tuple[float, float]:
     """Bytes/s of this core's own time over about `seconds` of it, in which the buffer's equal halves are compared or
-    one is copied to the other.
+    one is copied to the other, and that time's share of the wall's.
     """
     half, first = len(memory) // 2, ctypes.addressof(ctypes.c_char.from_buffer(memory))
     times = max(1, _PASS // len(memory))
-    began, until, moved = time.thread_time(), time.monotonic() + _PATIENCE * seconds, 0
+    start, began, moved = time.monotonic(), time.thread_time(), 0
+    until = start + _PATIENCE * seconds
     while moved == 0 or (time.thread_time() - began < seconds and time.monotonic() < until):
         for _ in range(times):
             move(first, first + half, half)
         moved += times * 2 * half
-    return moved / (time.thread_time() - began)
+    spent = time.thread_time() - began
+    return moved / spent, min(1.0, spent / (time.monotonic() - start))
 
 
 if __name__ == "__main__":

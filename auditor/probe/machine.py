@@ -16,7 +16,7 @@ from auditor.catalog.instruction_sets import per_cycle
 from auditor.errors import UsageError
 from auditor.probe import bandwidth
 from auditor.theory.device import THIS_CPU, Device
-from auditor.units import count, plain, quantity
+from auditor.units import count, percent, plain, quantity
 
 __all__ = ["Facts", "Speeds", "described", "facts", "measured", "unmeasured"]
 
@@ -27,6 +27,9 @@ _ARM_CLOCK = 3.8e9  # more than any server part of Arm's runs at
 _MIB = 1 << 20
 _LEAST, _MOST = 64 * _MIB, 1 << 30  # a core's buffer for reading memory itself
 _SMALL = 4 * _MIB  # where there is hardly any memory left
+# Other programs that run meanwhile take some of memory's bandwidth too: 46 GB/s became 38 to 43 with four times as many
+# programs as cores. A limit must not be lower than what an engine reaches once they have ended.
+_ALONE, _TAKEN = 0.9, 1.25
 _NO_LIMIT = 1 << 60  # what control groups write where there is none
 
 
@@ -54,12 +57,18 @@ class Facts:
 @dataclass(frozen=True, slots=True)
 class Speeds:
     """Bytes/s of all cores together: from the second-level caches, the last-level ones, and memory. A cache that was
-    not measured is as fast as what lies beyond.
+    not measured is as fast as what lies beyond. `share` is what of the time the cores had for it.
     """
 
     second: float
     last: float
     memory: float
+    share: float = 1.0
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether other programs ran meanwhile."""
+        return self.share < _ALONE
 
 
 @cache
@@ -82,8 +91,11 @@ def described(found: Facts, speeds: Speeds) -> Device:
     cycle = per_cycle(found.flags)
     flops = {dtype: rate * found.cores * found.clock for dtype, rate in cycle.items()}
     second, last = found.caches or (0, 0)
-    beyond = max(speeds.memory, 0.0 if found.caches else max(speeds.second, speeds.last))
-    tiers = ((second, max(speeds.second, speeds.last, beyond)), (second + last, max(speeds.last, beyond)))
+    inner, outer, far = (
+        speed * (_TAKEN if speeds.disturbed else 1.0) for speed in (speeds.second, speeds.last, speeds.memory)
+    )
+    beyond = max(far, 0.0 if found.caches else max(inner, outer))
+    tiers = ((second, max(inner, outer, beyond)), (second + last, max(outer, beyond)))
     caches = tuple((size, _rounded(speed)) for size, speed in tiers if size and speed > beyond)
     return Device(
         key=THIS_CPU,
@@ -97,7 +109,7 @@ def described(found: Facts, speeds: Speeds) -> Device:
         confidence="C",
         figures={"memory": "A", "bandwidth": "B", "flops": "C"},
         sources=("measured here", "peak FLOP/s computed from the instruction set"),
-        notes=tuple(_notes(found, cycle)),
+        notes=tuple(_notes(found, cycle, speeds)),
         caches=caches,
     )
 
@@ -107,11 +119,14 @@ def _rounded(speed: float) -> float:
     return float(f"{speed:.3g}")
 
 
-def _notes(found: Facts, cycle: Mapping[str, float]) -> list[str]:
+def _notes(found: Facts, cycle: Mapping[str, float], speeds: Speeds) -> list[str]:
     guess = f", a guess: {_BOOST:g} times its base clock" if found.boost else ""
     clock = f"{count(found.cores, 'core')} at {plain(found.clock / 1e9)} GHz{guess}"
     each = ", ".join(f"{plain(rate)} {dtype}" for dtype, rate in cycle.items())
     notes = [f"peaks are {clock}, times FLOPs a cycle ({each})", f"{quantity(found.free, 'bytes')} of memory are free"]
+    if speeds.disturbed:
+        more = f"speeds are {_TAKEN:g} times what was measured, for what other programs may have taken of them"
+        notes.append(f"{more}: the cores had {percent(speeds.share)} of the time")
     if found.caches is None:
         notes.append("the system does not tell its caches: their speed stands for the memory's")
     if len(found.cpus) < (os.cpu_count() or 0):
@@ -130,8 +145,9 @@ def _speeds(found: Facts) -> Speeds:
     near = min(last // workers // 2, 4 * second // workers)
     with bandwidth.readers(found.cpus) as started:
         inner = bandwidth.fastest(started, max(1 << 16, second // workers // 2))
-        outer = bandwidth.fastest(started, near) if near > 2 * second // workers else 0.0
-        return Speeds(inner, outer, bandwidth.fastest(started, far))
+        outer = bandwidth.fastest(started, near) if near > 2 * second // workers else bandwidth.Speed(0.0)
+        memory = bandwidth.fastest(started, far)
+    return Speeds(inner.rate, outer.rate, memory.rate, min(inner.share, outer.share, memory.share))
 
 
 # ------------------------------------------------------------------------------------------------- what the system says
