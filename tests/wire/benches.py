@@ -23,12 +23,12 @@ LIMIT = 0.2  # seconds of TTFT at p95 that rows allow unless they say otherwise
 Extra = Callable[[Measurement, ByteServer], Mapping[str, Any]]
 
 
-def evidence_of(measurement: Measurement, limits: Slo, **more: Any) -> Evidence:
+def evidence_of(measurement: Measurement, limits: Slo) -> Evidence:
     """Evidence of one load at its own target, judged on `limits`."""
     profile = make_profile(slo=limits)
     traffic = replace(profile.traffic, target_concurrency=measurement.load.concurrency)
     profile = replace(profile, traffic=traffic)
-    return make_evidence(profile=profile, measurements=(measurement,), **more)
+    return make_evidence(profile=profile, measurements=(measurement,))
 
 
 def statuses(evidence: Evidence, *, per_subject: bool = False) -> dict[str, str]:
@@ -41,9 +41,9 @@ def statuses(evidence: Evidence, *, per_subject: bool = False) -> dict[str, str]
     return worst
 
 
-def audited(measurement: Measurement, limit: float = LIMIT, **more: Any) -> dict[str, Any]:
+def audited(measurement: Measurement, limit: float = LIMIT, floor: float | None = None) -> dict[str, Any]:
     """What an audit says of a load: findings by rule, TTFT over all requests, the gate's word."""
-    evidence = evidence_of(measurement, Slo(ttft={"p95": limit}), **more)
+    evidence = evidence_of(measurement, Slo(ttft={"p95": limit}, tps={"p05": floor} if floor else None))
     (objective,) = evidence.profile.objectives("ttft")
     read = sorted(seconds for _, seconds in slo.readings(evidence, objective))
     found = statuses(evidence)
@@ -57,10 +57,11 @@ def audited(measurement: Measurement, limit: float = LIMIT, **more: Any) -> dict
     }
 
 
-def gate(answers: list[naive.Answer], limit: float = LIMIT) -> dict[str, Any]:
+def gate(answers: list[naive.Answer], limit: float = LIMIT, floor: float | None = None) -> dict[str, Any]:
     """What the naive reader says of the same."""
     table = naive.summary(answers)
-    return {
+    speed = {"W111": "pass" if 1 / max(a.tpot for a in answers) >= floor else "fail"} if floor else {}
+    return speed | {
         "verdict": naive.dependable(answers, limit),
         "sent": table["requests"],
         "failed": 0,
@@ -82,7 +83,7 @@ def bench_row(
     output: int = 4,
     also: Extra | None = None,
     stays: str = "",
-    evidence: Mapping[str, Any] | None = None,
+    floor: float | None = None,
     load: Mapping[str, Any] | None = None,
     **want: Any,
 ) -> Row:
@@ -92,11 +93,11 @@ def bench_row(
         got, server = measure(
             script, requests=requests, concurrency=concurrency, warmup=warmup, output=output, load=load
         )
-        told = audited(got, limit, **(evidence or {}))
+        told = audited(got, limit, floor)
         return told | {"peak": server.peak} | dict(also(got, server) if also else {})
 
     def theirs() -> Mapping[str, Any]:
         answers, _, server = naive_bench(script, requests=requests, concurrency=concurrency, output_tokens=output)
-        return gate(answers, limit) | {"peak": server.peak}
+        return gate(answers, limit, floor) | {"peak": server.peak}
 
     return Row(name=name, source=source, want=want, ours=ours, naive=theirs, stays=stays)

@@ -69,13 +69,21 @@ async def ask(client: httpx.AsyncClient, url: str, model: str, output_tokens: in
 
 
 async def bench(
-    url: str, *, requests: int, concurrency: int, output_tokens: int = 4, model: str = "m"
+    url: str,
+    *,
+    requests: int,
+    concurrency: int,
+    output_tokens: int = 4,
+    model: str = "m",
+    verify: ssl.SSLContext | None = None,
 ) -> tuple[list[Answer], int]:
-    """The replies that worked, and how many requests were sent: all at once through one client and a semaphore."""
+    """The replies that worked, and how many requests were sent: all at once through one client and a semaphore.
+
+    The certificates of a CA bundle take longer to load than the tests take: an empty `verify` stands for them.
+    """
     gate = asyncio.Semaphore(concurrency)
     answers: list[Answer] = []
-    # The certificates of a CA bundle take longer to load than the tests take: an empty context stands for them.
-    async with httpx.AsyncClient(verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)) as client:
+    async with httpx.AsyncClient(verify=verify or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)) as client:
 
         async def one() -> None:
             async with gate:

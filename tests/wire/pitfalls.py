@@ -17,7 +17,7 @@ from auditor.loads import Load, Shape
 from auditor.measurement import Measurement, Sample
 from auditor.probe.load import LocalSource
 from auditor.probe.prompts import Prompts
-from auditor.probe.transport import Deadlines, Target
+from auditor.probe.target import Deadlines, Target
 from tests.wire import naive
 from tests.wire.byteserver import ByteServer, Request, Script, chunked, head, sse
 

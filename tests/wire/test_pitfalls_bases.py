@@ -10,6 +10,7 @@ from auditor.loads import Shape
 from auditor.profile import Slo
 from tests.wire.benches import LIMIT, bench_row, evidence_of, statuses
 from tests.wire.byteserver import HOLD, Request, Script, head
+from tests.wire.habits import Serial
 from tests.wire.pitfalls import Row, check, delta, ended, finish, measure, plain, usage
 
 BUSY = b'{"error":{"message":"overloaded","code":503}}'
@@ -30,17 +31,6 @@ def every(step: int, other: Script, good: Script = FAST) -> Choice:
 def first(count: int, other: Script) -> Choice:
     """The first ones get the other reply."""
     return lambda _request, number: other if number < count else FAST
-
-
-class Serial:
-    """One prompt after the other, `seconds` each; then all reply together for `reply` seconds."""
-
-    def __init__(self, seconds: float, reply: float) -> None:
-        self.seconds, self.reply, self.free = seconds, reply, 0.0
-
-    def __call__(self, request: Request, number: int) -> Script:
-        self.free = max(request.at, self.free if number else 0.0) + self.seconds
-        return plain(self.free - request.at, self.reply / 3, 4)
 
 
 ROWS: list[Row] = [
@@ -136,9 +126,9 @@ ROWS: list[Row] = [
     bench_row(
         "as many requests as slots are one wave and no steady state",
         "https://github.com/vllm-project/vllm/issues/4252",
-        Serial(0.01, 0.1),
-        requests=100,
-        concurrency=100,
+        Serial(0.02, 0.1),
+        requests=50,
+        concurrency=50,
         limit=2.0,
         T509="inconclusive",
         verdict="inconclusive",
@@ -146,10 +136,10 @@ ROWS: list[Row] = [
     bench_row(
         "the opening wave waits for itself: slots pass from warm-up without draining",
         "https://github.com/modelscope/evalscope/pull/1641",
-        Serial(0.1, 1.6),
-        requests=96,
-        concurrency=16,
-        warmup=16,
+        Serial(0.1, 0.8),
+        requests=40,
+        concurrency=8,
+        warmup=8,
         limit=0.21,
         p95=0.1,
     ),
@@ -157,7 +147,7 @@ ROWS: list[Row] = [
         "refused by the quota of a key: no word on the service",
         "https://github.com/patibandlavenkatamanideep/memoryops-ai/pull/147",
         every(6, QUOTA),
-        requests=102,
+        requests=60,
         concurrency=10,
         T505="inconclusive",
         verdict="inconclusive",
