@@ -28,7 +28,9 @@ from auditor.plan.pace import Pace, concurrency
 from auditor.probe import machine
 from auditor.probe.discover import discover
 from auditor.probe.events import Event, Listener
-from auditor.probe.session import INTERRUPTED, Watcher, local_source, run_plan
+from auditor.probe.load import INTERRUPTED
+from auditor.probe.local import local_source
+from auditor.probe.session import Judge, Watcher, run_plan
 from auditor.profile import Profile
 from auditor.redact import Redactor
 from auditor.theory import roofline
@@ -300,9 +302,10 @@ async def _measured(
         return evidence
     for note in plan.notes:
         events(Event(kind="note", text=note.message))
-    async with local_source(profile, served, loaded.key, loaded.prompts) as source:
-        watcher = _watcher(keep, events)
-        measured = await run_plan(plan, source, profile.probe.budget, watcher, spent_tokens=served.spent_tokens)
+    async with local_source(profile, served, loaded.key, plan, loaded.prompts) as ready:
+        watcher, judge = _watcher(keep, events), Judge(harm=ready.harm)
+        spent, budget = ready.spent_tokens, profile.probe.budget
+        measured = await run_plan(plan, ready.source, budget, watcher, judge=judge, spent_tokens=spent)
         return replace(evidence, measurements=measured)
 
 

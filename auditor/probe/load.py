@@ -20,6 +20,7 @@ from auditor.measurement import Measurement, Sample, Snapshot
 from auditor.probe.connection import Places, resolve
 from auditor.probe.files import allow_files
 from auditor.probe.health import Health, undisturbed
+from auditor.probe.messages import Message
 from auditor.probe.pool import Pool
 from auditor.probe.prompts import Prompts
 from auditor.probe.sample import check_invariants, decode, sample_of
@@ -97,11 +98,16 @@ async def _places(address: Address) -> Places | None:
 
 
 async def ask(
-    target: Target, prompt: str, output_tokens: int, deadlines: Deadlines | None = None, *, load: str = "ask"
+    target: Target,
+    said: str | Sequence[Message],
+    output_tokens: int,
+    deadlines: Deadlines | None = None,
+    *,
+    load: str = "ask",
 ) -> Sample:
     """One request outside any load, as a Sample: for preflight and calibration (asked_prompt_tokens is 0)."""
     address = address_of(target)
-    request = request_bytes(address, target.headers, request_body(target, prompt, output_tokens))
+    request = request_bytes(address, target.headers, request_body(target, said, output_tokens))
     pool = Pool(address, deadlines or Deadlines())
     record = Exchange(begun=pool.receiver.now())
     try:

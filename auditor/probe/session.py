@@ -1,26 +1,17 @@
 """Run a plan's loads one after another on one source, within the budget, losing nothing that was measured."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from auditor.loads import Load, Plan
-from auditor.measurement import Measurement, Sample, Served
+from auditor.measurement import Measurement, Sample
 from auditor.plan.arrivals import with_rate
 from auditor.plan.stopping import stop_rule, time_for
-from auditor.probe.load import LoadSource, LocalSource
-from auditor.probe.prompts import Prompts
-from auditor.probe.scrape import headers_for, scraper
-from auditor.probe.selfcheck import self_check
-from auditor.probe.target import Target
-from auditor.probe.workers import Workers
-from auditor.profile import Budget, Profile, is_loopback
+from auditor.probe.load import LoadSource, Stop
+from auditor.profile import Budget
 
-__all__ = ["INTERRUPTED", "Judge", "Watcher", "is_loopback", "local_source", "run_plan", "target_of"]
-
-INTERRUPTED = "interrupted"
+__all__ = ["Judge", "Watcher", "run_plan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +30,13 @@ Opinion = Callable[[Sequence[Measurement]], str | None]
 @dataclass(frozen=True, slots=True)
 class Judge:
     """Who judges in between. `more`, asked once after the SLO loads: more requests would decide what these leave open.
-    `decided`, asked before each further SLO load: nothing that it brings can change the outcome.
+    `decided`, asked before each further SLO load: nothing that it brings can change the outcome. `harm`, asked after
+    each request: the endpoint must be spared.
     """
 
     more: Opinion = lambda _: None
     decided: Opinion = lambda _: None
+    harm: Stop = lambda _: None
 
 
 async def run_plan(
@@ -104,7 +97,7 @@ class _Session:
         measurement = await self.source.run(
             load,
             on_sample=lambda sample: self._ended(load, sample),
-            stop=lambda samples: stop_rule(load, samples, self.elapsed, self.budget, self.tokens),
+            stop=lambda samples: self._stop(load, samples),
         )
         self.tokens += sum(map(_tokens, measurement.warmup))
         self.measured.append(replace(measurement, started=started))
@@ -114,6 +107,9 @@ class _Session:
     def _ended(self, load: Load, sample: Sample) -> None:
         self.tokens += _tokens(sample)
         self.watcher.sample(load, sample)
+
+    def _stop(self, load: Load, samples: Sequence[Sample]) -> str | None:
+        return stop_rule(load, samples, self.elapsed, self.budget, self.tokens) or self.judge.harm(samples)
 
     def _settled(self, load: Load) -> bool:
         """Whether an SLO load is not worth its cost any more."""
@@ -125,47 +121,3 @@ def _tokens(sample: Sample) -> int:
     """Tokens that a request took, as the server counted them; as asked where it did not."""
     prompt = sample.asked_prompt_tokens if sample.prompt_tokens is None else sample.prompt_tokens
     return prompt + (sample.output_tokens or 0)
-
-
-@asynccontextmanager
-async def local_source(
-    profile: Profile, served: Served, key: str | None, texts: Sequence[str] = ()
-) -> AsyncIterator[LoadSource]:
-    """The source of load on this machine: where requests go, what they say, who reads the server's metrics, and what
-    this client adds by itself.
-    """
-    metrics = scraper(profile, served, key)
-    prompts = Prompts(
-        seed=profile.probe.seed,
-        tokens_per_word=served.tokens_per_word or 1.0,
-        template_tokens=served.template_tokens,
-        texts=texts,
-    )
-    try:
-        local = LocalSource(target_of(profile, served, key), prompts, snapshot=metrics)
-        yield Workers(local, await self_check())
-    finally:
-        if metrics:
-            await metrics.close()
-
-
-def target_of(profile: Profile, served: Served, key: str | None) -> Target:
-    """Where the load's requests go and how they are phrased, as discovery found it to work."""
-    return Target(
-        url=profile.endpoint.url,
-        model=served.model or profile.endpoint.model,
-        api=served.api,
-        headers=headers_for(profile, profile.endpoint.url, key),
-        extra_body=profile.endpoint.extra_body,
-        max_tokens_field=served.max_tokens_field,
-        force=_force(served),
-        usage=served.usage is not False,
-        verify_tls=profile.endpoint.verify_tls,
-    )
-
-
-def _force(served: Served) -> Literal["min_tokens", "ignore_eos"] | None:
-    """How reply lengths are forced: by min_tokens where it works; SGLang admits ignore_eos requests by another path."""
-    if served.min_tokens:
-        return "min_tokens"
-    return "ignore_eos" if served.ignore_eos else None
