@@ -64,7 +64,7 @@ def h202_bottleneck(evidence: Evidence) -> Iterable[Finding]:
     theory, batch, (prompt, output) = evidence.theory, evidence.batch, evidence.profile.traffic.mean_lengths
     told, context = bounds.measured(evidence), prompt + output / 2
     if told is not None:
-        prefill, decode = _read(told.prefill), _read(told.decode)
+        prefill, decode = _read(told.prefill) if told.prefill else _short(evidence, prompt), _read(told.decode)
     else:
         prefill, decode = _prompts_alone(evidence, prompt), _steps_alone(evidence, batch, context)
     yield _bound(evidence, "prefill", parts.predicted_prefill(theory, prompt), _with_prompts(prefill, told))
@@ -79,6 +79,15 @@ def _read(told: PhaseBound | None) -> _Seen:
         return _Seen(blind=parts.scattered(told.noise))
     others = tuple(bound for bound in told.possible if bound != told.bound)
     return _Seen(bound=told.bound, parts=told.parts, others=others, conflict=told.conflict)
+
+
+def _short(evidence: Evidence, prompt: float) -> _Seen:
+    """An idle ladder that says nothing of the target's prompts."""
+    longest = max((n for n, _ in evidence.prefill_points), default=0)
+    if not longest:
+        return _Seen()
+    why = "it has one length" if longest >= prompt else f"it ends at {longest} tokens, below the target's prompts"
+    return _Seen(blind=f"not identifiable from this ladder: {why}")
 
 
 def _prompts_alone(evidence: Evidence, prompt: float) -> _Seen:

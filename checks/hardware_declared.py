@@ -125,7 +125,8 @@ def _provisional(device: Device, doubted: list[str]) -> str:
     names = " and ".join(doubted)
     if device.here:
         how = f"{names} computed from its instruction set, an upper bound"
-        return f"Of {device.name}, bandwidth was measured here, {how}: what rests on that is provisional."
+        notes = "; ".join(device.notes)
+        return f"Of {device.name}, bandwidth was measured here, {how}: what rests on that is provisional ({notes})."
     return f"Recalled or in dispute of {device.name}: {names}. What rests on that is shown, not judged on."
 
 

@@ -365,6 +365,17 @@ def test_a_ladder_that_scatters_is_not_read(phase):
     assert of("H202", "decode" if phase == "prefill" else "prefill", evidence).confidence == "high"
 
 
+def test_a_ladder_below_the_target_s_prompts_says_so():
+    """The target's prompts have 8,000 tokens."""
+    evidence = ladder(**LAW)
+    for most, why in ((4096, "it ends at 4096 tokens, below the target's prompts"), (32, "it ends at 32 tokens")):
+        kept = tuple(m for m in evidence.measurements if (m.load.prompt_tokens or 0) <= most)
+        assert (
+            f"(predicted; not identifiable from this ladder: {why}"
+            in of("H202", "prefill", replace(evidence, measurements=kept)).why
+        )
+
+
 def test_a_decode_ladder_that_cannot_tell_the_cache_says_so():
     """Without the loads at 1,000 tokens each batch was measured at one context."""
     evidence = replace(ladder(**LAW), device=None, device_error="no accelerator is declared")
