@@ -120,6 +120,9 @@ def _words(text: str) -> tuple[str, ...]:
     """
     lowered = re.sub(r"\((?:r|tm)\)", " ", text.casefold())
     lowered = re.sub(r"\.(?:\d*xlarge|metal)\b|\bmac ?(?:book ?(?:pro|air)?|studio|mini|pro)\b", " ", lowered)
+    lowered = re.sub(
+        r"(?<=gpu)-\dg\b|-standard-\d+\b|\bstandard_|(?<=\bv\d[ep])-\d+\b|(?<=litepod)-\d+\b", " ", lowered
+    )
     lowered = re.sub(r"(\d+)\s*g(?:i?b)?\b", r" \1gb ", lowered)
     lowered = re.sub(r"\b(\d+)[\s-]*c(?:ores?)?\b", r" \1core ", lowered)
     lowered = re.sub(r"sxm\d\b", "sxm", lowered)
