@@ -13,7 +13,7 @@ from auditor.plan.demands import SLO_OF
 from auditor.plan.ladders import STEP_TOKENS, decode_ladder, prefill_ladder
 from auditor.plan.mix import clamped
 from auditor.plan.pace import Pace, concurrency, seconds
-from auditor.plan.target import cost, target_loads
+from auditor.plan.target import cost, target_loads, unshared
 from auditor.profile import Budget, Profile
 
 __all__ = ["make_plan", "without_loads"]
@@ -50,11 +50,13 @@ def make_plan(
     else:
         notes.append(PlanNote("cold left out: the budget has no room for it", ("H204",)))
     steps = decode_ladder(profile, slots, limit, step_tokens or STEP_TOKENS)
-    for ladder in (*prefill_ladder(profile, limit, pace), *steps):
-        if _within(budget, [*loads, ladder]):
-            loads.append(ladder)
+    beside = unshared(profile, target.slots, limit)
+    for further in (*prefill_ladder(profile, limit, pace), *steps, *beside):
+        if _within(budget, [*loads, further]):
+            loads.append(further)
         else:
-            notes.append(PlanNote(f"{ladder.id} left out: the budget has no room for it", ("H202", "H203")))
+            rules = () if further in beside else ("H202", "H203")
+            notes.append(PlanNote(f"{further.id} left out: the budget has no room for it", rules))
     took = _seconds(loads, pace, profile)
     if took > budget.duration:
         message = f"about {took:.0f} s of load are planned and {budget.duration:.0f} s allowed: the last will be cut"

@@ -6,7 +6,7 @@ reached (or the declared one) as independent users do. Both together have as man
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from auditor.loads import Load, Logged, PlanNote
 from auditor.plan.demands import SLO_OF, Demand, demands
@@ -14,13 +14,14 @@ from auditor.plan.feed import Feed, feed
 from auditor.plan.mix import mean_tokens
 from auditor.profile import Budget, Profile, TrafficClass
 
-__all__ = ["BURSTS", "CLOSED", "Target", "cost", "target_loads"]
+__all__ = ["BURSTS", "CLOSED", "Target", "cost", "target_loads", "unshared"]
 
 CLOSED, BURSTS = "slo", "bursts"  # what the loads are called
 STEADY_TURNOVERS = 5  # completions per slot that a steady state needs, of both loads together
 CLOSED_TURNOVERS = 3  # of the closed loop
 SLO_SHARE = 0.75  # of the budget, at most; the rest is for the ladders
 LEAST_WARMUP = 3
+LEAST_UNSHARED = 20  # requests of a load beside the SLOs' that tell a median and little more
 WORTH_MORE = 0.5  # of the first look's requests: fewer more would hardly change what they leave open
 
 
@@ -75,6 +76,24 @@ def target_loads(profile: Profile, slots: int, limit: int | None, log: Sequence[
     source = feed(profile, limit, log, 2 * sizes.sent)
     loads = tuple(load for load in _loads(source, slots, sizes) if load.shapes)
     return Target(loads, tuple(_notes(wants, count, slots, sizes)), slots, sizes, source)
+
+
+def unshared(profile: Profile, slots: int, limit: int | None) -> tuple[Load, ...]:
+    """The same traffic without its shared prefixes, beside what a cache makes of it; none where it has no prefix."""
+    classes = tuple(replace(cls, shared_prefix=None) for cls in profile.traffic.classes)
+    if classes == profile.traffic.classes:
+        return ()
+    alone = Feed(replace(profile, traffic=replace(profile.traffic, classes=classes)), limit)
+    return (
+        Load(
+            id="unshared",
+            purpose="unshared",
+            concurrency=slots,
+            shapes=alone.shapes("unshared", 0, max(slots, LEAST_UNSHARED)),
+            warmup=alone.shapes("unshared/warmup", 0, slots),
+            why=f"the traffic at {slots} in flight, no prefix shared",
+        ),
+    )
 
 
 def cost(loads: Sequence[Load]) -> tuple[int, int]:
@@ -137,6 +156,7 @@ def _loads(source: Feed, slots: int, sizes: _Sizes, start: int = 0, again: str =
             concurrency=max(1, min(slots, sizes.closed)),
             shapes=source.shapes(closed, start + warmup, sizes.closed),
             warmup=source.shapes(f"{closed}/warmup", start, warmup),
+            ramp=not again and not source.profile.endpoint.on_this_machine,
             why=f"the traffic at {slots} in flight",
         ),
         Load(

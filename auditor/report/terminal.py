@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable
 
 from auditor.evidence import Finding, QuestionResult, Report
-from auditor.report import products, words
+from auditor.report import products, steps, words
 from auditor.report.beside import Beside, beside
 from auditor.report.figures import figures, latency, rate
 
@@ -90,9 +90,15 @@ def _products(report: Report) -> Iterable[str]:
         yield f"  {line}"
 
 
+def _steps(report: Report) -> Iterable[str]:
+    """Where the time goes, as far as the ladders told."""
+    for block in steps.blocks(report):
+        yield from (f"  {line}" for line in block)
+
+
 def _measured(report: Report) -> Iterable[str]:
     """One line a load that imitates the traffic: what a reader wants to know even when all is well."""
-    for measurement in report.evidence.loads("slo"):
+    for measurement in (*report.evidence.loads("slo"), *report.evidence.loads("unshared")):
         item = figures(measurement)
         parts = [f"{item.requests} requests", f"{item.failed} failed"]
         parts += [f"TTFT {name} {latency(item.ttft[name])}" for name in ("p50", "p95") if name in item.ttft]
@@ -196,7 +202,7 @@ def _lines(report: Report, paint: _Paint) -> Iterable[str]:
     yield from _verdict(report, paint)
     yield ""
     yield from _questions(report, paint)
-    for block in map(list, (_answers(report), _products(report), _measured(report))):
+    for block in map(list, (_answers(report), _products(report), _steps(report), _measured(report))):
         yield from ["", *block] if block else []
     for finding in words.shown(report):
         yield from _card(finding, confidence, paint)

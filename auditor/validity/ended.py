@@ -16,6 +16,7 @@ __all__ = ["t512_stopped"]
 NEEDED_BY = {  # what each purpose is called, and the rules that look at it
     "cold": ("the first request kept apart", ("H204",)),
     "slo": ("the load at the target", (*LATENCY, "W102", "W113", "W120", "K304", "K305", "K306", "K307", "H207")),
+    "unshared": ("the traffic without its shared prefixes", ()),
     "prefill": ("the prefill ladder", ("H202", "H203", "H204", "H207", "W103")),
     "decode": ("the decode ladder", ("H202", "H203", "W103")),
 }

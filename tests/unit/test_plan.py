@@ -194,6 +194,27 @@ def test_shared_prefixes_are_dealt_by_share() -> None:
     assert {s.prefix_tokens for s in target(plan)} == {0, 400}
 
 
+def test_traffic_that_shares_prefixes_is_sent_without_them_too() -> None:
+    shared = SharedPrefix(tokens=400, share=0.5, distinct=2)
+    cls = TrafficClass(name="rag", prompt_tokens=Lengths(p50=1000), output_tokens=Lengths(p50=10), shared_prefix=shared)
+    plan = make_plan(profile(traffic=Traffic(target_concurrency=4, classes=(cls,)), slo=Slo(ttft={"p95": 1.0})))
+    alone = load_named(plan.loads, "unshared")
+    assert (len(alone.shapes), len(alone.warmup), alone.concurrency, alone.purpose) == (20, 4, 4, "unshared")
+    assert {s.prefix for s in alone.shapes} == {None}
+    assert plan.loads[-1] == alone
+    assert all(load.id != "unshared" for load in make_plan(profile()).loads)
+
+
+def test_an_endpoint_elsewhere_is_loaded_slowly_at_first() -> None:
+    def ramps(url: str) -> dict[str, bool]:
+        plan = make_plan(profile(endpoint=Endpoint(url=url)))
+        return {load.id: load.ramp for load in (*plan.loads, *plan.reserve) if load.purpose == "slo"}
+
+    none = {"slo": False, "bursts": False, "slo-2": False, "bursts-2": False}
+    assert ramps("http://127.0.0.1:8000/v1") == none
+    assert ramps("http://10.1.2.3:8000/v1") == none | {"slo": True}
+
+
 def test_ladders_come_after_the_slo_load() -> None:
     purposes = [load.purpose for load in make_plan(profile()).loads]
     assert purposes[:3] == ["cold", "slo", "slo"]
