@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from auditor.evidence import Evidence, Finding, Report
 from auditor.loads import Load
-from auditor.report import products, words
+from auditor.report import products, steps, words
 from auditor.report.beside import Beside, beside
 from auditor.report.figures import Figures, figures, latency, prompt_and_output, rate, tokens_of
 
@@ -178,6 +178,12 @@ def _products(evidence: Evidence) -> list[str]:
     return [*shown, "", escape(f"{text[:1].upper()}{text[1:]}")]
 
 
+def _steps(report: Report) -> list[str]:
+    """Bars as the terminal draws them."""
+    drawn = [line for block in steps.blocks(report) for line in block]
+    return ["```text", *drawn, "```"] if drawn else []
+
+
 def _beside_row(name: str, item: Beside) -> Sequence[str]:
     gap, share = item.ttft_difference, item.ttft_difference_share
     sign = "" if gap is None else "+" if gap >= 0 else "-"
@@ -267,6 +273,7 @@ def render(report: Report) -> str:
     lines += _rest(report)
     lines += _folded("Numbers", _numbers(report.evidence))
     lines += _folded("Products of both phases: GEMM against GEMV", _products(report.evidence))
+    lines += _folded("Where the time goes", _steps(report))
     lines += _folded("Server beside client", _beside(report.evidence))
     lines += _folded("Plan", _plan(report.evidence))
     lines += _folded("Environment", _environment(report))

@@ -1,0 +1,58 @@
+"""Where the time of a prompt and of a decode step goes, as the ladders told it: a bar for each part. Shared by formats.
+
+Drawn from the findings of the rule that names the bottleneck, so that it shows what was judged.
+"""
+
+import math
+import textwrap
+from collections.abc import Iterator
+
+from auditor.evidence import Finding, Number, Report
+from auditor.report.words import quantity
+
+__all__ = ["blocks"]
+
+_RULE = "H202"
+_MEASURED = ", measured"
+_NAMES = {"kv": "KV cache"}
+_WIDTH, _LABEL, _TIME, _BAR = 78, 12, 22, 40
+_TITLES = {"prefill": "a prompt of the target", "decode": "a decode step at the target"}
+
+
+def blocks(report: Report) -> list[list[str]]:
+    """One block of lines of at most 78 columns a phase whose parts a ladder told; none where no ladder did."""
+    told = [(finding, _parts(finding)) for finding in report.findings if finding.rule == _RULE]
+    found = [[*_block(finding, parts)] for finding, parts in told if parts and finding.status != "inconclusive"]
+    return [*found[:-1], [*found[-1], *_legend()]] if found else []
+
+
+def _parts(finding: Finding) -> list[Number]:
+    """The largest first."""
+    parts = [n for n in finding.numbers if n.name.endswith(_MEASURED) and n.unit == "s" and n.value is not None]
+    return sorted(parts, key=lambda part: -(part.value or 0.0))
+
+
+def _block(finding: Finding, parts: list[Number]) -> Iterator[str]:
+    yield f"where the time of {_TITLES.get(finding.subject or '', finding.subject)} goes, measured"
+    whole = max(part.high or part.value or 0.0 for part in parts)
+    for part in parts:
+        name = part.name.removesuffix(_MEASURED)
+        yield f"  {_NAMES.get(name, name):<{_LABEL}}{_time(part):<{_TIME}}{_bar(part, whole)}".rstrip()
+
+
+def _time(part: Number) -> str:
+    if part.low is None or part.high is None:
+        return quantity(part.value, "s")
+    return f"{quantity(part.low, 's')} to {quantity(part.high, 's')}"
+
+
+def _bar(part: Number, whole: float) -> str:
+    """What it takes for certain, what it is likely to take, and what it may take at most."""
+    value = part.value or 0.0
+    ends = [math.ceil(_BAR * end / whole) if whole > 0 else 0 for end in (part.low or value, value, part.high or value)]
+    return "#" * ends[0] + "=" * (ends[1] - ends[0]) + "." * (ends[2] - ends[1])
+
+
+def _legend() -> list[str]:
+    text = "# for certain, = likely, . at most; reading weights and multiplying overlap, so that parts may not add up"
+    return textwrap.wrap(text, _WIDTH, initial_indent="  ", subsequent_indent="  ")
