@@ -6,12 +6,15 @@ Rules H211 and H212 of question H, which `bottleneck` asks.
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from auditor import slo, spending
+from auditor import bounds, slo, spending
 from auditor.evidence import Check, Evidence, Finding, Number, Rule
 from auditor.theory import cost
+from auditor.theory.device import Device
 from auditor.theory.dominance import leans
+from auditor.theory.kv.geometry import Geometry
 from auditor.theory.ranking import Ranked
 from auditor.theory.roofline import predict_decode, predict_prefill
+from auditor.theory.settings import Settings
 from auditor.units import count, percent, plain, quantity
 
 __all__ = ["RULES"]
@@ -23,6 +26,7 @@ NEEDS = {
     "overhead": ("fewer or faster kernels and links",),
     "mixed": ("compute (FLOP/s)", "memory bandwidth"),
 }
+_Theory = tuple[Geometry, Settings, Device]
 CHEAPER = 1.3  # times: a difference in price below that is within what predictions differ by
 FASTEST = 3  # accelerators named
 
@@ -37,10 +41,7 @@ def h211_hardware(evidence: Evidence) -> Iterable[Finding]:
         missing = evidence.lacking or (share if isinstance(share, str) else "traffic.target_concurrency")
         yield _PART.skip("H211", missing, **rest)
         return
-    prompt, output = evidence.profile.traffic.mean_lengths
-    read = predict_prefill(*theory, max(1, round(prompt))).bound
-    step = predict_decode(*theory, batch, round(prompt + output / 2)).bound
-    why = _dominates(share[0], read, step)
+    why = _dominates(share[0], *_bounds(evidence, theory, batch))
     rest["confidence"] = "low" if theory[2].confidence == "C" else "medium"
     rest["numbers"] = (
         Number.of("prompts, share of the device's time", share[0], "share", share[1]),
@@ -54,6 +55,19 @@ def h211_hardware(evidence: Evidence) -> Iterable[Finding]:
         return
     why += f" {_fastest(evidence.ranking)}" if evidence.ranking else ""
     yield _PART.finding("H211", "pass", why.strip(), **rest)
+
+
+def _bounds(evidence: Evidence, theory: _Theory, batch: int) -> tuple[str, str]:
+    """What bounds prompts and steps: as measured where nothing else is possible, else by arithmetic."""
+    prompt, output = evidence.profile.traffic.mean_lengths
+    told = bounds.measured(evidence)
+    read, step = (told.prefill, told.decode) if told is not None else (None, None)
+    return (
+        read.bound if read is not None and read.certain else predict_prefill(*theory, max(1, round(prompt))).bound,
+        step.bound
+        if step is not None and step.certain
+        else predict_decode(*theory, batch, round(prompt + output / 2)).bound,
+    )
 
 
 def _dominates(share: float, read: str, step: str) -> str:

@@ -170,6 +170,21 @@ def test_the_phase_that_takes_the_device_s_time_names_the_resource() -> None:
     assert "goes to replies, which need memory bandwidth" in replies.why
 
 
+def test_the_resource_is_the_one_that_was_measured() -> None:
+    """Steps of 90 ms whatever the batch and the context, where weights take 4.5: no bandwidth shortens them."""
+    evidence = asked(Slo(), prompt=100, output=1000, target=8)
+    loads = []
+    for batch, context in ((1, 200), (1, 1600), (8, 200), (8, 1600)):
+        streams = [
+            make_sample(i, start=0.0, ttft=0.05, tpot=0.09, output_tokens=48, prompt_tokens=context)
+            for i in range(batch)
+        ]
+        load = make_load("decode", id=f"d{batch}x{context}", concurrency=batch, context=context)
+        loads.append(make_measurement(streams, load=load, gauges={}, counters={}))
+    assert "which need fewer or faster kernels" in only("H211", replace(evidence, measurements=tuple(loads))).why
+    assert "which need memory bandwidth" in only("H211", evidence).why
+
+
 @pytest.mark.parametrize(
     ("read", "step", "needs"),
     [
