@@ -13,14 +13,26 @@ if TYPE_CHECKING:
 __all__ = ["command", "describe"]
 
 
-def _load_line(load: "Load") -> str:
+def _load_line(load: "Load", purpose: str = "") -> str:
     from auditor.report.figures import prompt_and_output, tokens_of
     from auditor.report.words import clip
 
     prompt, output = prompt_and_output(load)
     requests = f"{len(load.shapes)}+{len(load.warmup)}"
-    numbers = f"{load.concurrency:>9}  {requests:>8}  {f'{prompt}/{output}':>13}  {tokens_of(load):>11,}"
-    return f"  {clip(load.id, 22):<22}{numbers}  {load.purpose}"
+    flight = f"~{load.concurrency}" if load.arrivals else f"{load.concurrency}"
+    numbers = f"{flight:>9}  {requests:>8}  {f'{prompt}/{output}':>13}  {tokens_of(load):>11,}"
+    return f"  {clip(load.id, 22):<22}{numbers}  {purpose or load.purpose}"
+
+
+def _legend(plan: "Plan") -> list[str]:
+    """What the marks of the table mean."""
+    lines = []
+    if opened := next((load for load in plan.loads if load.arrivals), None):
+        rate = f"{opened.rate:.3g} requests a second" if opened.rate else "the rate that the load before reaches"
+        lines.append(f"  ~         sent at {rate}, whatever is in flight")
+    if plan.reserve:
+        lines.append("  reserve   sent only where the SLO loads before leave something undecided")
+    return ["", *lines] if lines else []
 
 
 def _address(profile: "Profile") -> str:
@@ -58,6 +70,8 @@ def describe(plan: "Plan", profile: "Profile") -> str:
         "",
         head,
         *map(_load_line, plan.loads),
+        *(_load_line(load, f"{load.purpose}, reserve") for load in plan.reserve),
+        *_legend(plan),
         "",
         _cost(plan, profile),
         f"  budget    {budget.requests:,} requests, {budget.tokens:,} tokens, {quantity(budget.duration, 's')}",

@@ -246,6 +246,21 @@ def test_plan_shows_addresses_loads_sums_cost_and_gaps(pipeline, audit):
     assert row.split() == ["slo", "4", "4+1", "3000/150", "15,750", "slo"]
 
 
+def test_plan_tells_what_is_sent_by_the_clock_and_what_only_if_needed():
+    plan = EVIDENCE.plan
+    bursts = replace(plan.loads[0], id="bursts", arrivals=(0.0, 1.0), rate=None)
+    both = replace(plan, loads=(plan.loads[0], bursts), reserve=(replace(plan.loads[0], id="slo-2"),))
+    lines = describe(both, PROFILE).splitlines()
+    rows = {line.split()[0]: line.split() for line in lines if line.startswith("  ")}
+    assert rows["bursts"][1] == "~4"
+    assert rows["slo-2"][-2:] == ["slo,", "reserve"]
+    assert "  ~         sent at the rate that the load before reaches, whatever is in flight" in lines
+    assert "  reserve   sent only where the SLO loads before leave something undecided" in lines
+    declared = describe(replace(plan, loads=(replace(bursts, rate=5.0),)), PROFILE)
+    assert "sent at 5 requests a second" in declared
+    assert "reserve" not in declared
+
+
 def test_plan_prices_all_replicas_and_gives_each_metrics_page_a_line():
     endpoint = replace(PROFILE.endpoint, metrics=("http://a/metrics", "http://b/metrics"))
     profile = replace(PROFILE, endpoint=endpoint, deployment=replace(PROFILE.deployment, replicas=6))
