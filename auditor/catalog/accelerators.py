@@ -20,6 +20,8 @@ _SILENT = re.compile(
     r"nvidia|geforce|tesla|amd|instinct|radeon|intel|habana|apple|google|aws|huawei|corporation|gpu|graphics"
     r"|accelerator|oam|edition|pcie[345]|hbm\d\w?|gddr\d|nvl\d+"
 )
+# What names of cloud machines say of their number of devices or cores: a2-ultragpu-8g, g2-standard-8, v5p-16.
+_COUNTS = re.compile(r"(?<=gpu)-\dg\b|-standard-\d+\b|\bstandard_|(?<=\bv\d[ep])-\d+\b|(?<=litepod)-\d+\b")
 _ANOTHER = frozenset({"ti", "super", "xt", "xtx", "gre"})  # make another part of a name: a 4070 is no 4070 Ti
 _SEVERAL = re.compile(r"\s*\d+\s*[x*]\s*(.*)", re.IGNORECASE | re.DOTALL)
 _MEMORY = re.compile(r"(\d+)gb")
@@ -120,9 +122,7 @@ def _words(text: str) -> tuple[str, ...]:
     """
     lowered = re.sub(r"\((?:r|tm)\)", " ", text.casefold())
     lowered = re.sub(r"\.(?:\d*xlarge|metal)\b|\bmac ?(?:book ?(?:pro|air)?|studio|mini|pro)\b", " ", lowered)
-    lowered = re.sub(
-        r"(?<=gpu)-\dg\b|-standard-\d+\b|\bstandard_|(?<=\bv\d[ep])-\d+\b|(?<=litepod)-\d+\b", " ", lowered
-    )
+    lowered = _COUNTS.sub(" ", lowered)
     lowered = re.sub(r"(\d+)\s*g(?:i?b)?\b", r" \1gb ", lowered)
     lowered = re.sub(r"\b(\d+)[\s-]*c(?:ores?)?\b", r" \1core ", lowered)
     lowered = re.sub(r"sxm\d\b", "sxm", lowered)
