@@ -262,6 +262,8 @@ class Connection:
     # --------------------------------------------------------------------------------------------- the receiver's calls
 
     def received(self, at: float, data: bytes) -> None:
+        if not self.open:
+            return
         over = not data
         if self._tls is not None:
             try:
@@ -278,7 +280,8 @@ class Connection:
             self._end(None)
 
     def lost(self, problem: OSError) -> None:
-        self._end(problem)
+        if self.open:
+            self._end(problem)
 
     # ----------------------------------------------------------------------------------------------------------- inside
 

@@ -15,6 +15,7 @@ import select
 import socket
 import struct
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -59,7 +60,9 @@ class Receiver:
         self.reads = self.unstamped = 0
         self._stamps = self.now is time.monotonic and hasattr(select, "epoll")
         self._streams: dict[int, tuple[socket.socket, Stream]] = {}
-        self._polled = self.now()
+        self._looked = self._emptied = self.now()
+        self._came: deque[tuple[Stream, float, bytes | OSError]] = deque()
+        self._handing_out = False
         self._resting: asyncio.TimerHandle | None = None
         self._epoll = select.epoll() if hasattr(select, "epoll") else None
         if self._epoll is not None:
@@ -87,7 +90,7 @@ class Receiver:
         if self._epoll is not None:
             self._epoll.register(fd, select.EPOLLIN)
         else:
-            self._loop.add_reader(fd, self._read, fd, 0)
+            self._loop.add_reader(fd, self._read_one, fd)
 
     def remove(self, sock: socket.socket) -> None:
         """Stop watching `sock`; before it is closed."""
@@ -100,12 +103,12 @@ class Receiver:
             self._loop.remove_reader(fd)
 
     def keep_up(self) -> None:
-        """Read what has come if the last look was a while ago: for whoever does many things in a row.
-
-        Of bytes that one read brings together the kernel tells the time of the last only.
-        """
-        if self._epoll is not None and self._stamps and self.now() - self._polled > _WHILE:
-            self._look()
+        """Read what has come if the last look was a while ago: for whoever does many things in a row."""
+        if self.now() - self._looked < _WHILE or self._epoll is None or self._epoll.closed:
+            return
+        if self._look() and not self._handing_out:
+            self._handing_out = True
+            self._loop.call_soon(self._hand_out)
 
     def close(self) -> None:
         """Watch nothing any more."""
@@ -122,15 +125,19 @@ class Receiver:
 
     def _ready(self) -> None:
         """Something came: read it, and rest if the last look was a moment ago."""
-        last = self._polled
+        last = self._looked
         count = self._look()
-        if self._stamps and count and self._epoll is not None and self._polled - last < _REST:
+        self._hand_out()
+        if self._stamps and count and self._looked - last < _REST and self._resting is None:
+            assert self._epoll is not None
             self._loop.remove_reader(self._epoll.fileno())
             self._resting = self._loop.call_later(_REST, self._rested)
 
     def _rested(self) -> None:
         self._resting = self._loop.call_later(_REST, self._rested)
-        if self._look() < _BUSY and self._resting is not None:
+        count = self._look()
+        self._hand_out()
+        if count < _BUSY and self._resting is not None:
             assert self._epoll is not None
             self._resting.cancel()
             self._resting = None
@@ -144,27 +151,42 @@ class Receiver:
         ready = self._epoll.poll(0, _BATCH)
         for fd, _ in ready:
             self._read(fd, offset)
+        self._looked = now
         if len(ready) < _BATCH:  # else some that had come before this look are still to be read
-            self._polled = now
+            self._emptied = now
         self.reads += len(ready)
         return len(ready)
 
+    def _read_one(self, fd: int) -> None:
+        self._read(fd, 0)
+        self._hand_out()
+
     def _read(self, fd: int, offset: int) -> None:
         """One read of one connection; `offset` is the wall's clock less the loop's, in nanoseconds."""
-        if (watched := self._streams.get(fd)) is None:
-            return
-        sock, stream = watched
+        sock, stream = self._streams[fd]
         try:
             data, extra, _, _ = sock.recvmsg(_READ, _SPACE)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as problem:
-            stream.lost(problem)
+            self._came.append((stream, self.now(), problem))
             return
         at = self.now()
         if extra:
             seconds, fraction = _TIMESPEC.unpack(extra[0][2])
-            at = min(at, max(self._polled, (seconds * 1_000_000_000 + fraction - offset) * 1e-9))
+            at = min(at, max(self._emptied, (seconds * 1_000_000_000 + fraction - offset) * 1e-9))
         elif data:
             self.unstamped += 1
-        stream.received(at, data)
+        self._came.append((stream, at, data))
+
+    def _hand_out(self) -> None:
+        """Give what came to those whom it is for; they may take long, and more may come meanwhile."""
+        self._handing_out = True
+        while self._came:
+            stream, at, what = self._came.popleft()
+            if isinstance(what, bytes):
+                stream.received(at, what)
+            else:
+                stream.lost(what)
+            self.keep_up()
+        self._handing_out = False

@@ -23,7 +23,7 @@ from auditor.probe.target import Deadlines, Target
 
 __all__ = ["Deadlines", "Exchange", "Target", "exchange"]
 
-_DONE = re.compile(rb"(?:^|[\r\n])data: ?\[DONE\]")
+_DONE = re.compile(rb"[\r\n]data: ?\[DONE\]")
 _LINGER = 0.05
 _ERROR_BODY_WAIT = 5.0
 _KEEP = 64 * 1024  # bytes that are kept before they are looked at
@@ -162,7 +162,7 @@ class _Post:
         self._raw: list[tuple[float, bytes]] = []
         self._size = 0
         self._quiet: tuple[bytes, ...] = ()
-        self._tail = b""
+        self._tail = b"\n"  # the body's first line begins a line too; what a text holds later does not
         self._began = self._last = 0.0
         self._ending = False
         self._timer: asyncio.TimerHandle | None = None
@@ -173,8 +173,7 @@ class _Post:
             self._began = self._last = self._now()
             self.record.t0 = None
             self._connection.send(self, self._request)
-            if self.record.t0 is None and not self.over:
-                self._arm(self._last + self._deadlines.first_token)
+            self._await_taking()
             self._request = b""
             return await self._answered
         except asyncio.CancelledError:
@@ -182,6 +181,10 @@ class _Post:
             self.record.fail("cancelled", "the run ended before the reply did")
             self._finish(self._now())
             raise
+
+    def _await_taking(self) -> None:
+        if self.record.t0 is None and not self.over:
+            self._arm(self._last + self._deadlines.first_token)
 
     # ------------------------------------------------------------------------------------------- the connection's calls
 
@@ -207,8 +210,7 @@ class _Post:
         if not record.reads and not self._raw and self._stale(now):
             self._finish(now, stale=True)
             return
-        self._gather()
-        if self.over:
+        if self._gather():
             return
         framing.eof()
         record.complete = framing.complete
@@ -231,11 +233,11 @@ class _Post:
         self.record.t0 = self._last = when
         self._arm(self._next_look(when))
 
-    def _gather(self) -> None:
-        """Unwrap what came so far, and end the request if the reply is over."""
+    def _gather(self) -> bool:
+        """Unwrap what came so far, and end the request if the reply is over; whether it is."""
         raw, self._raw, self._size = self._raw, [], 0
         if not raw or self.over:
-            return
+            return self.over
         record, framing = self.record, self._framing
         if record.t0 is None:  # an answer to a request that is still being written counts from its first byte
             self._sent(self._began)
@@ -248,7 +250,7 @@ class _Post:
         except BadReply as problem:
             record.fail("tls" if "speaks TLS" in str(problem) else "protocol", str(problem))
             self._finish(self._last)
-            return
+            return True
         if framing.complete:
             record.complete = True
             self._finish(self._last)
@@ -257,6 +259,7 @@ class _Post:
             self._arm(self._now() + _LINGER)
         elif framing.status is not None and not self._quiet:
             self._headed(framing.status)
+        return self.over
 
     def _headed(self, status: int) -> None:
         """The headers are there: a failed status is no stream, and gets no long wait."""
@@ -281,9 +284,8 @@ class _Post:
         self._timer = None
         if self.over:
             return
-        self._gather()
         now = self._now()
-        if self._ending or self.over:
+        if self._gather() or self._ending:
             self._finish(now)
             return
         self.record.body.look()
