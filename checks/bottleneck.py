@@ -31,7 +31,7 @@ from auditor.theory.device import Device
 from auditor.theory.idle import idle
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.ladders import Ladders
-from auditor.theory.levers import BY_BOUND
+from auditor.theory.levers import by_bound
 from auditor.theory.settings import Settings
 from auditor.theory.statistics import Interval
 from auditor.theory.step_costs import plain_costs
@@ -170,7 +170,7 @@ def _bound(evidence: Evidence, phase: str, predicted: Mapping[str, float], seen:
         missing = "hardware, quantisation and batch as they really are (H208), or a longer ladder"
         return CHECK.finding("H202", "inconclusive", against, missing=missing, **rest)
     name = expected if seen.bound == "unknown" else seen.bound
-    rest["remedies"] = evidence.levers(*BY_BOUND.get(name.split(" or ", maxsplit=1)[0], ()))
+    rest["remedies"] = evidence.levers(*by_bound(name.split(" or ", maxsplit=1)[0], evidence.settings, evidence.device))
     source = "measured and predicted" if predicted and seen.parts else "measured" if seen.parts else "predicted"
     if against:
         source, rest["confidence"] = f"measured; arithmetic on provisional figures says {expected}", "medium"

@@ -14,7 +14,7 @@ from auditor.theory import judging, reach, shape
 from auditor.theory.alternatives import alternatives
 from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Geometry
-from auditor.theory.levers import BY_BOUND
+from auditor.theory.levers import by_bound
 from auditor.theory.reach import Reach
 from auditor.theory.settings import Settings
 from auditor.units import count, percent, quantity
@@ -152,7 +152,7 @@ def _headroom(o: Objective, seconds: float) -> float:
 
 def _out_of_reach(evidence: Evidence, o: Objective, expected: Reach, rest: dict[str, Any]) -> Finding:
     why = f"The SLO asks for {_shown(o, o.seconds)}, such hardware usually gives {_range(o, expected)}"
-    why += f"{_doubted(evidence, o)}: physics allows it, tuning alone is unlikely to reach it."
+    why += f"{_doubted(evidence, o)}: tuning alone is unlikely to reach it, if physics allows it at all (H201)."
     return _PART.finding("H210", "warn", why, remedies=tuple(_beyond(evidence, o, expected)), **rest)
 
 
@@ -169,7 +169,9 @@ def _missed(evidence: Evidence, o: Objective, expected: Reach, judged: judging.J
     else:
         why += f"here it is {_shown(o, seen)}, {seen / expected.seconds:.1f} times the expected time."
         fix = (_lost(evidence, o, seen),)
-    fix += tuple(_gains(evidence, o, expected)) + evidence.levers(*BY_BOUND.get(expected.bound, ()))
+    fix += tuple(_gains(evidence, o, expected)) + evidence.levers(
+        *by_bound(expected.bound, evidence.settings, evidence.device)
+    )
     return _PART.finding("H210", "warn", why, remedies=fix, **rest)
 
 

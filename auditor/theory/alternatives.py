@@ -62,7 +62,7 @@ def alternatives(
         found.append(Alternative(field, "fp8", fp8))
     if settings.kv_bytes > 1.1:
         found.append(_packed_cache(settings))
-    if settings.engine != "llamacpp":
+    if settings.engine != "llamacpp" and not (device is not None and device.here):  # a machine has itself once
         found.append(_wider(settings))
     if geometry is not None and geometry.experts is not None and settings.tensor_parallel > 1:
         found += _by_requests(settings, geometry)

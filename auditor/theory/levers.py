@@ -4,19 +4,28 @@ A lever is a sentence with profile fields in braces: "larger steps ({max_num_bat
 """
 
 import re
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 
+from auditor.theory.device import Device
 from auditor.theory.settings import Settings
 
-__all__ = ["BY_BOUND", "flag", "levers", "name", "spell", "spent"]
+__all__ = ["by_bound", "flag", "levers", "name", "spell", "spent"]
 
-BY_BOUND: Mapping[str, tuple[str, ...]] = {
-    "compute": ("8-bit weights and activations ({quantization})", "more devices ({tensor_parallel})"),
+_MORE, _FEWER = "more devices ({tensor_parallel})", "fewer devices ({tensor_parallel})"
+_GRAPHS = "captured graphs (without {enforce_eager})"
+_BUILD = "more cores, and a build of the engine that uses all of their instructions"
+_BY_BOUND: Mapping[str, tuple[str, ...]] = {
+    "compute": ("8-bit weights and activations ({quantization})", _MORE, _BUILD),
     "weights": ("fewer bytes of weights ({quantization})", "larger batches cost little here ({max_num_seqs})"),
     "kv": ("an 8-bit KV cache ({kv_cache_dtype})", "shorter contexts or fewer streams a step ({max_num_seqs})"),
-    "overhead": ("captured graphs (without {enforce_eager})", "fewer devices ({tensor_parallel})", "larger steps"),
+    "overhead": (_GRAPHS, _FEWER, "larger steps"),
 }
-"""What shortens a phase, by what bounds it."""
+_ONLY: Mapping[str, Callable[[Settings, Device], bool]] = {  # where such a lever is one
+    _MORE: lambda _, device: not device.here,
+    _FEWER: lambda settings, _: settings.tensor_parallel > 1,
+    _GRAPHS: lambda settings, device: settings.enforce_eager and device.kind != "cpu",
+    _BUILD: lambda _, device: device.kind == "cpu",
+}
 
 # What an engine without a flag for the first field sets instead (llama.cpp: slots and their common context).
 _ALSO = {
@@ -44,6 +53,14 @@ _PLAIN = {  # where no flag is known
 }
 _FIELD = re.compile(r"\{(\w+)\}")
 _ASIDE = re.compile(r" \((?:without )?\{(\w+)\}\)")
+
+
+def by_bound(bound: str, settings: Settings | None, device: Device | None) -> tuple[str, ...]:
+    """What shortens a phase, by what bounds it: all that these leave; without them all but what is a CPU's."""
+    texts = _BY_BOUND.get(bound, ())
+    if settings is None or device is None:
+        return tuple(text for text in texts if text != _BUILD)
+    return tuple(text for text in texts if text not in _ONLY or _ONLY[text](settings, device))
 
 
 def flag(flags: Mapping[str, str], field: str) -> str | None:
