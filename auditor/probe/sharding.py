@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from auditor.loads import Load
+from auditor.loads import Load, Turn, talks
 from auditor.measurement import ClientHealth, Floor, Measurement, Sample, Snapshot
 
 __all__ = ["Part", "merged", "placed", "split", "workers_for"]
@@ -43,27 +43,28 @@ def workers_for(load: Load, cores: int, floor: Floor | None = None) -> int:
 
 
 def split(load: Load, parts: int) -> tuple[Part, ...]:
-    """The load in `parts` parts: slots, requests and arrivals handed out in turn.
+    """The load in `parts` parts: slots handed out in turn, and to each slot as many users; a conversation stays whole.
 
     Each part's id is its own, so that its prompts are no other's.
     """
-    slots = max(parts, min(load.concurrency, len(load.warmup) + len(load.shapes)))
-    owners = [slot % parts for slot in range(slots)]
-    return tuple(_part(load, number, owners) for number in range(parts))
+    users = list(talks(load))
+    slots = max(parts, min(load.concurrency, len(users)))
+    return tuple(_part(load, number, range(number, slots, parts), users) for number in range(parts))
 
 
-def _part(load: Load, number: int, owners: Sequence[int]) -> Part:
-    mine = [slot for slot, owner in enumerate(owners) if owner == number]
-    first = len(load.warmup)
-    order = [i for i in range(first + len(load.shapes)) if owners[i % len(owners)] == number]
-    warmup, shapes = [i for i in order if i < first], [i - first for i in order if i >= first]
+def _part(load: Load, number: int, mine: range, users: Sequence[tuple[Turn, ...]]) -> Part:
+    """What the slots `mine` send: every `mine.stop`-th user from each of them on."""
+    turns = [turn for at, user in enumerate(users) if at % mine.stop in mine for turn in user]
+    warmup, shapes = [t.index for t in turns if t.warm], [t.index for t in turns if not t.warm]
     part = replace(
         load,
         id=f"{load.id}/{number}",
         concurrency=len(mine),
         shapes=tuple(load.shapes[i] for i in shapes),
         warmup=tuple(load.warmup[i] for i in warmup),
-        arrivals=tuple(load.arrivals[i] for i in order) if load.arrivals else (),
+        arrivals=tuple(load.arrivals[i] for i in [*warmup, *(len(load.warmup) + i for i in shapes)])
+        if load.arrivals
+        else (),
     )
     return Part(part, tuple(shapes), tuple(warmup))
 

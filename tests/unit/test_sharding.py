@@ -57,6 +57,17 @@ def test_slots_get_the_same_number_of_requests_wherever_they_run() -> None:
     assert [len(part.load.shapes) for part in parts] == [30, 20, 20]
 
 
+def test_a_conversation_stays_in_one_process() -> None:
+    shapes = tuple(
+        Shape(cls="c", prompt_tokens=10, output_tokens=1, talk=talk, turn=turn)
+        for talk in range(5)
+        for turn in range(3)
+    )
+    parts = split(Load(id="slo", purpose="slo", concurrency=4, shapes=shapes), 2)
+    assert [part.shapes for part in parts] == [(0, 1, 2, 6, 7, 8, 12, 13, 14), (3, 4, 5, 9, 10, 11)]
+    assert [part.load.concurrency for part in parts] == [2, 2]
+
+
 def test_slots_without_a_request_are_left_out() -> None:
     assert [part.load.concurrency for part in split(load(5, 10**10), 3)] == [2, 2, 1]
 
