@@ -182,13 +182,12 @@ def _percentile_hint(name: str) -> str:
 
 
 def _urls(profile: Profile, launch: Launch | None) -> Found:
-    """Addresses with a scheme and a host; the root of the API, not one of its calls."""
+    """Addresses with a scheme and a host: of the API or one of its methods, not of the metrics."""
     endpoint, monitoring = profile.endpoint, profile.monitoring
     if endpoint.url != "emulator":
         yield from _url(endpoint.url, ("endpoint", "url"))
-        tail = re.search(r"/(chat/completions|completions|responses|models|metrics)/?$", endpoint.url)
-        if tail:
-            yield ("endpoint", "url"), f"give the root of the API, without {tail[0]}", ()
+        if re.search(r"/metrics/?$", endpoint.url):
+            yield ("endpoint", "url"), "give the root of the API, without /metrics", ()
     else:
         named = {"model", "accelerator"} if launch is None else {"model", "accelerator"} - launch.fields.keys()
         for name in sorted(field for field in named if getattr(profile.deployment, field) is None):

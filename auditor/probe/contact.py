@@ -19,16 +19,17 @@ from auditor.engines.flavour import Reply
 from auditor.errors import PreflightFailed
 from auditor.probe.scrape import get_text, headers_for
 from auditor.probe.tally import clip, error_text, page_title
+from auditor.probe.target import api_path
 from auditor.profile import Profile
 
 __all__ = ["Contact", "Place", "check_answer", "connect", "page_words", "place_of"]
 
-_METHODS = ("/chat/completions", "/completions", "/models", "/responses", "/embeddings")
-
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """An endpoint's addresses: `api` is the API root ("http://h:8000/v1"), `root` the server's ("http://h:8000")."""
+    """An endpoint's addresses, without user and password: `api` is the API root ("http://h:8000/v1"), `root` the
+    server's ("http://h:8000").
+    """
 
     api: str
     root: str
@@ -48,16 +49,10 @@ def place_of(url: str) -> Place:
         raise PreflightFailed(f"endpoint.url: {url} has no scheme; write {shown}")
     if parts.scheme not in ("http", "https") or not parts.hostname or not _port_is_fine(shown):
         raise PreflightFailed(f"endpoint.url: {url} is no http:// or https:// address; write http://HOST:PORT/v1")
-    path = parts.path.rstrip("/")
-    for method in _METHODS:
-        if path.endswith(method):
-            better = urlunsplit(parts._replace(path=path.removesuffix(method)))
-            raise PreflightFailed(f"endpoint.url: {url} is the address of one method; write the API root, {better}")
-    if re.search(r"(/v1){2,}$", path):
-        better = urlunsplit(parts._replace(path=re.sub(r"(/v1)+$", "/v1", path)))
-        raise PreflightFailed(f"endpoint.url: {url} has /v1 twice; write {better}")
-    root = urlunsplit(parts._replace(path=path.removesuffix("/v1"), query="", fragment=""))
-    return Place(api=shown, root=root, host=parts.netloc.rpartition("@")[2])
+    path, host = api_path(parts.path), parts.netloc.rpartition("@")[2]
+    api = parts._replace(netloc=host, path=path, fragment="")
+    root = api._replace(path=path.removesuffix("/v1"), query="")
+    return Place(api=urlunsplit(api), root=urlunsplit(root), host=host)
 
 
 def _port_is_fine(url: str) -> bool:

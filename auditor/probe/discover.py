@@ -19,7 +19,7 @@ from auditor.errors import PreflightFailed
 from auditor.measurement import Served
 from auditor.probe.contact import Contact, connect, place_of
 from auditor.probe.exposition import parse_page
-from auditor.probe.models import choose_model, list_models
+from auditor.probe.models import choose_model, list_models, names_of
 from auditor.probe.preflight import Answers, forced, preflight
 from auditor.probe.scrape import Page
 from auditor.probe.target import Deadlines, Target
@@ -76,6 +76,7 @@ async def _discover(profile: Profile, key: str | None, deadlines: Deadlines, wai
         deadlines,
         any_api=profile.endpoint.api == "auto",
         context=values.get("max_model_len"),
+        served=names_of(replies),
     )
     return _served(
         flavour=flavour,

@@ -16,7 +16,7 @@ from auditor.probe.contact import Contact, connect, place_of
 from auditor.probe.counting import Api, counted
 from auditor.probe.events import Event, Listener
 from auditor.probe.load import LoadSource, LocalSource, Stop
-from auditor.probe.models import choose_model, list_models
+from auditor.probe.models import choose_model, list_models, names_of
 from auditor.probe.preflight import preflight
 from auditor.probe.prompts import Prompts
 from auditor.probe.scrape import headers_for
@@ -92,12 +92,13 @@ async def _prepare(
     contact = connect(place_of(profile.endpoint.url), profile, key)
     try:
         await contact.greet()
-        model = choose_model(profile, {"/v1/models": await list_models(contact)}, certain=False)
+        replies = {"/v1/models": await list_models(contact)}
+        model = choose_model(profile, replies, certain=False)
         target = _target(profile, key, model)
         counts = await _count(contact, target, profile)
     finally:
         await contact.client.aclose()
-    return counts or await _try_out(target, profile, question, events, deadlines)
+    return counts or await _try_out(target, profile, question, events, deadlines, served=names_of(replies))
 
 
 def _target(profile: Profile, key: str | None, model: str) -> Target:
@@ -123,11 +124,18 @@ async def _count(contact: Contact, target: Target, profile: Profile) -> _Ready |
 
 
 async def _try_out(
-    target: Target, profile: Profile, question: Question, events: Listener, deadlines: Deadlines
+    target: Target,
+    profile: Profile,
+    question: Question,
+    events: Listener,
+    deadlines: Deadlines,
+    *,
+    served: Sequence[str],
 ) -> _Ready:
     """By a few short generations."""
     events(Event(kind="stage", text="no /tokenize there: a few short requests tell how long its words are"))
-    answers = await preflight(target, deadlines, any_api=profile.endpoint.api == "auto", context=None)
+    any_api = profile.endpoint.api == "auto"
+    answers = await preflight(target, deadlines, any_api=any_api, context=None, served=served)
     force: Force | None = "min_tokens" if answers.min_tokens else "ignore_eos" if answers.ignore_eos else None
     target = replace(answers.target, force=force, usage=answers.usage is not False)
     words = answers.tokens_per_word

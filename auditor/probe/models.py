@@ -8,7 +8,7 @@ from auditor.errors import PreflightFailed
 from auditor.probe.contact import Contact, check_answer, page_words
 from auditor.profile import Profile
 
-__all__ = ["choose_model", "list_models"]
+__all__ = ["choose_model", "list_models", "listed", "names_of"]
 
 
 async def list_models(contact: Contact) -> Reply:
@@ -36,21 +36,26 @@ def choose_model(profile: Profile, replies: Mapping[str, Reply], *, certain: boo
     `certain` says that the server is known to list whatever it serves. Raises PreflightFailed.
     """
     wanted = profile.endpoint.model
-    entries = models(replies)
-    names = [str(entry["id"]) for entry in entries if isinstance(entry.get("id"), str)]
+    entries, names = models(replies), names_of(replies)
     aliases = [str(alias) for entry in entries if isinstance(entry.get("aliases"), list) for alias in entry["aliases"]]
     if wanted != "auto":
         if wanted in (*names, *aliases) or not names or not certain:
             return wanted
-        raise PreflightFailed(f"endpoint.model: the server has no model {wanted}; it serves {_listed(names)}")
+        raise PreflightFailed(f"endpoint.model: the server has no model {wanted}; it serves {listed(names)}")
     bases = [str(entry["id"]) for entry in entries if isinstance(entry.get("id"), str) and not entry.get("parent")]
     if len(bases) == 1:
         return bases[0]
     if not bases:
         raise PreflightFailed("endpoint.model: the server lists no model; write the model's name")
-    raise PreflightFailed(f"endpoint.model: auto leaves the choice open, the server has {_listed(bases)}; name one")
+    raise PreflightFailed(f"endpoint.model: auto leaves the choice open, the server has {listed(bases)}; name one")
 
 
-def _listed(names: Sequence[str]) -> str:
+def names_of(replies: Mapping[str, Reply]) -> list[str]:
+    """The names of the models that the endpoint lists."""
+    return [str(entry["id"]) for entry in models(replies) if isinstance(entry.get("id"), str)]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names in a line, the first of many."""
     shown = ", ".join(names[:8])
     return f"{shown} and {len(names) - 8} more" if len(names) > 8 else shown

@@ -8,13 +8,14 @@ not turned away. Token ids are never sent: an engine may die of one it does not 
 
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from auditor.errors import PreflightFailed
 from auditor.measurement import Sample
 from auditor.probe.load import ask
+from auditor.probe.models import listed
 from auditor.probe.prompts import CYCLE, calibrate, filler
 from auditor.probe.target import Deadlines, Target
 
@@ -116,17 +117,19 @@ def _refuses_fields(text: str) -> bool:
     return re.search(r"extra|unknown|unrecognized|unexpected|not permitted|unsupported", text) is not None
 
 
-async def preflight(target: Target, deadlines: Deadlines, *, any_api: bool, context: int | None) -> Answers:
+async def preflight(
+    target: Target, deadlines: Deadlines, *, any_api: bool, context: int | None, served: Sequence[str] = ()
+) -> Answers:
     """Ask the few questions and say how the load must be phrased.
 
-    `any_api` allows completions where chat does not work; `context` is the context length, if known. Raises
-    PreflightFailed, in one line, where no load could be judged.
+    `any_api` allows completions where chat does not work; `context` is the context length, if known; `served` are the
+    models that the server lists. Raises PreflightFailed, in one line, where no load could be judged.
     """
     talk = _Talk(replace(target, force="min_tokens"), deadlines, any_api)
     answers = Answers(target)
     sample = await talk.ask(f"{_QUESTION} ({secrets.token_hex(4)})", _TOKENS)
     if not sample.good:
-        raise PreflightFailed(_why(sample, talk.target, deadlines))
+        raise PreflightFailed(_why(sample, talk.target, deadlines, served))
     answers.first_ttft = sample.ttft
     await _lengths(talk, sample, answers)
     await _calibrate(talk, answers, context)
@@ -204,7 +207,7 @@ _WORDS: Mapping[str, str] = {
 }
 
 
-def _why(sample: Sample, target: Target, deadlines: Deadlines) -> str:
+def _why(sample: Sample, target: Target, deadlines: Deadlines, served: Sequence[str] = ()) -> str:
     """One line for a generation that failed: where, what, what to do."""
     where = f"endpoint: POST {'/chat/completions' if target.api == 'chat' else '/completions'}"
     detail = f" ({sample.detail})" if sample.detail else ""
@@ -212,7 +215,8 @@ def _why(sample: Sample, target: Target, deadlines: Deadlines) -> str:
     if sample.status in (401, 403):
         return f"endpoint.api_key_env: the server refuses the key for generations ({sample.status}); use one that may"
     if sample.status == 404 and _names_model(text):
-        return f"endpoint.model: the server has no model {target.model}{detail}; correct the name"
+        cure = f"it serves {listed(served)}" if served else "correct the name"
+        return f"endpoint.model: the server has no model {target.model}{detail}; {cure}"
     if sample.status in (404, 405):
         what = f"{where.removeprefix('endpoint: ')} does not exist at {target.url} ({sample.status})"
         return f"endpoint.url: {what}; correct the address or endpoint.api"

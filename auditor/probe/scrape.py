@@ -11,6 +11,7 @@ import httpx
 from auditor.catalog import metrics as catalogue
 from auditor.measurement import Histogram, Served, Snapshot
 from auditor.probe.exposition import Page, Series, parse_page
+from auditor.probe.target import basic_of
 from auditor.profile import Profile
 
 __all__ = ["Page", "Scraper", "get_text", "headers_for", "parse_page", "scraper", "snapshot"]
@@ -246,8 +247,15 @@ def scraper(profile: Profile, served: Served, key: str | None) -> Scraper | None
 
 
 def headers_for(profile: Profile, url: str, key: str | None) -> dict[str, str]:
-    """The headers that go to a URL: the profile's and the key only to the endpoint's own host."""
+    """The headers that go to a URL: the profile's, the key and what the address holds, on the endpoint's own host.
+
+    A header wins over the key, and the key over user and password in the address.
+    """
     if urlsplit(url).hostname != urlsplit(profile.endpoint.url).hostname:
         return {}
-    bearer = {"authorization": f"Bearer {key}"} if key else {}
-    return bearer | dict(profile.endpoint.headers)
+    given = {"authorization": f"Bearer {key}"} if key else {}
+    given |= profile.endpoint.headers
+    basic = basic_of(profile.endpoint.url)
+    if basic is not None and not any(name.lower() == "authorization" for name in given):
+        given["authorization"] = basic
+    return given

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 from auditor.errors import UsageError
 from auditor.probe.messages import Message, as_chat, as_text
 
-__all__ = ["Address", "Deadlines", "Target", "address_of", "request_body", "request_bytes"]
+__all__ = ["Address", "Deadlines", "Target", "address_of", "api_path", "basic_of", "request_body", "request_bytes"]
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _OURS = ("content-length", "transfer-encoding", "connection", "accept-encoding", "content-type", "expect")
@@ -82,21 +82,30 @@ def address_of(target: Target) -> Address:
     host = parts.hostname
     shown = f"[{host}]" if ":" in host else host
     tail = "/chat/completions" if target.api == "chat" else "/completions"
-    root = parts.path.rstrip("/") or "/v1"
-    for whole in ("/chat/completions", "/completions"):
-        root = root.removesuffix(whole)
-    basic = None
-    if parts.username is not None:
-        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        basic = "Basic " + b64encode(pair.encode()).decode()
     return Address(
         host=host,
         port=port or (443 if secure else 80),
         tls=_context(target) if secure else None,
-        path=root + tail + (f"?{parts.query}" if parts.query else ""),
+        path=api_path(parts.path) + tail + (f"?{parts.query}" if parts.query else ""),
         host_header=shown if port is None else f"{shown}:{port}",
-        basic=basic,
+        basic=basic_of(target.url),
     )
+
+
+def api_path(path: str) -> str:
+    """The path of the API's root, whatever people write for it: nothing, /v1/, /v1/v1, or the path of one method."""
+    root = re.sub(r"/{2,}", "/", path).rstrip("/") or "/v1"
+    root = re.sub(r"/(chat/completions|completions|embeddings|models|responses)$", "", root)
+    return re.sub(r"(/v1){2,}$", "/v1", root)
+
+
+def basic_of(url: str) -> str | None:
+    """What a URL's user and password say in an Authorization header (RFC 7617); None where it has none."""
+    parts = urlsplit(url)
+    if parts.username is None:
+        return None
+    pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return "Basic " + b64encode(pair.encode()).decode()
 
 
 def _context(target: Target) -> ssl.SSLContext:

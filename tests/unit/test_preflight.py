@@ -11,7 +11,7 @@ from fake_endpoint import PEM, Asked, generation, raw, reply, serving, stream, t
 from auditor.errors import PreflightFailed
 from auditor.measurement import Sample, Served
 from auditor.probe import preflight
-from auditor.probe.contact import place_of
+from auditor.probe.contact import Place, place_of
 from auditor.probe.discover import discover
 from auditor.probe.target import Deadlines, Target
 from auditor.profile import Endpoint, Profile
@@ -57,15 +57,6 @@ def said(answers, suffix: str = "/v1", key: str | None = None, **rest) -> str:
     ("url", "line"),
     [
         ("127.0.0.1:8000/v1", "127.0.0.1:8000/v1 has no scheme; write http://127.0.0.1:8000/v1"),
-        ("http://h:8000/v1/v1", "http://h:8000/v1/v1 has /v1 twice; write http://h:8000/v1"),
-        (
-            "http://h:8000/v1/chat/completions",
-            "http://h:8000/v1/chat/completions is the address of one method; write the API root, http://h:8000/v1",
-        ),
-        (
-            "https://h/v1/completions/",
-            "https://h/v1/completions/ is the address of one method; write the API root, https://h/v1",
-        ),
         ("ftp://h/v1", "ftp://h/v1 is no http:// or https:// address; write http://HOST:PORT/v1"),
         ("http://h:99999/v1", "http://h:99999/v1 is no http:// or https:// address; write http://HOST:PORT/v1"),
         ("http://", "http:// is no http:// or https:// address; write http://HOST:PORT/v1"),
@@ -82,7 +73,20 @@ def test_addresses_that_can():
     assert place_of("http://h:8000/v1").root == "http://h:8000"
     assert place_of("https://gw/openai/v1").root == "https://gw/openai"
     assert place_of("https://gw/api/v3").root == "https://gw/api/v3"
-    assert place_of("http://me:pass@h:1/v1").host == "h:1"
+    assert place_of("http://me:pass@h:1/v1") == Place(api="http://h:1/v1", root="http://h:1", host="h:1")
+    for written in (
+        "",
+        "/",
+        "/v1",
+        "/v1/",
+        "//v1",
+        "/v1/v1/",
+        "/v1/chat/completions",
+        "/v1/completions/",
+        "/v1/models",
+    ):
+        assert place_of(f"http://h:8000{written}").api == "http://h:8000/v1"
+    assert place_of("http://h/chat/completions").api == "http://h"
 
 
 def test_a_trailing_slash_does_no_harm():
@@ -91,11 +95,14 @@ def test_a_trailing_slash_does_no_harm():
 
 
 def test_a_missing_v1():
-    assert said(GOOD, "") == "endpoint.url: http://HOST lacks /v1; write http://HOST/v1"
-    behind_a_key = GOOD | {"GET /v1/models": reply({"error": "Unauthorized"}, 401)}
-    assert said(behind_a_key, "") == "endpoint.url: http://HOST lacks /v1; write http://HOST/v1"
-    website = GOOD | {"GET /models": reply(HTML, 200, "text/html")}
-    assert said(website, "") == "endpoint.url: http://HOST lacks /v1; write http://HOST/v1"
+    assert on(GOOD, "")[0].model == "tiny"
+    deep = {f"{method} /api{path}": answer for key, answer in GOOD.items() for method, path in [key.split()]}
+    line = "endpoint.url: http://HOST/api lacks /v1; write http://HOST/api/v1"
+    assert said(deep, "/api") == line
+    behind_a_key = deep | {"GET /api/v1/models": reply({"error": "Unauthorized"}, 401)}
+    assert said(behind_a_key, "/api") == line
+    website = deep | {"GET /api/models": reply(HTML, 200, "text/html")}
+    assert said(website, "/api") == line
 
 
 def test_a_wrong_path():
