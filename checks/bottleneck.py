@@ -161,7 +161,10 @@ def _bound(evidence: Evidence, phase: str, predicted: Mapping[str, float], seen:
     provisional = evidence.device is not None and bool(seen.parts) and _rests_on(phase, evidence.device)
     guessed = evidence.device is not None and evidence.device.kind == "cpu" and not seen.parts
     if guessed and seen.blind:
-        why = f"Arithmetic says {expected}, but what engines reach of a CPU differs too widely to rest on that alone."
+        why = (
+            f"{phase.capitalize()} cannot be told: arithmetic says {expected}, but what engines reach of a CPU differs "
+        )
+        why += "too widely to rest on that alone."
         missing = f"a {phase} ladder that can be read, with nothing else running; this one is {seen.blind}"
         return CHECK.finding("H202", "inconclusive", why, missing=missing, **(rest | {"confidence": "low"}))
     rest["confidence"] = "low" if guessed else rest["confidence"]
