@@ -117,6 +117,7 @@ def document(probed: Probed) -> dict[str, Any]:
         "rate": question.rate,
         "requests": _requests(question, measurement),
         "errors": dict(Counter(s.error for s in judged if s.error is not None).most_common()),
+        "error_details": _details(judged),
         "ttft_ms": _quantiles(_latencies(judged, "ttft"), 1e3),
         "first_answer_ms": _quantiles(_first_answers(judged), 1e3),
         "tpot_ms": _quantiles(_latencies([s for s in judged if not s.good or s.tpot is not None], "tpot"), 1e3),
@@ -155,6 +156,15 @@ def _requests(question: Question, measurement: Measurement) -> dict[str, int]:
         "short": short,
         "warmup": len(measurement.warmup),
     }
+
+
+def _details(samples: Iterable[Sample]) -> dict[str, str]:
+    """What the first failure of each kind said."""
+    found: dict[str, str] = {}
+    for sample in samples:
+        if sample.error is not None and sample.detail is not None:
+            found.setdefault(sample.error, sample.detail)
+    return found
 
 
 def _latencies(samples: Iterable[Sample], name: str) -> list[float]:
