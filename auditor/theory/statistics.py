@@ -276,17 +276,18 @@ def _incomplete_beta(a: float, b: float, x: float) -> float:
     return 1.0 - front * _beta_fraction(b, a, 1 - x) / b
 
 
-def tolerance_factor(n: float, quantile: float, confidence: float) -> float:
-    """k such that mean + k deviations of `n` normal values bound a quantile of their source from above, one-sided.
+def tolerance_factor(means: float, deviations: float, quantile: float, confidence: float) -> float:
+    """k such that mean + k deviations of normal values bound a quantile of their source from above, one-sided.
 
     k = (z_p + sqrt(z_p^2 - a b)) / a, a = 1 - z_c^2 / (2 (n-1)), b = z_p^2 - z_c^2 / n (NIST/SEMATECH e-Handbook of
-    Statistical Methods, section 7.2.6.3, after Natrella). Infinite where so few values bound nothing.
+    Statistical Methods, section 7.2.6.3, after Natrella); n in b is how many independent values the mean is worth, n in
+    a how many the deviation is. Infinite where so few bound nothing.
     """
     z_p, z_c = NormalDist().inv_cdf(quantile), NormalDist().inv_cdf(confidence)
-    a = 1 - z_c**2 / (2 * (n - 1)) if n > 1 else 0.0
-    if a <= 0:
+    a = 1 - z_c**2 / (2 * (deviations - 1)) if deviations > 1 else 0.0
+    if a <= 0 or means <= 0:
         return math.inf
-    return (z_p + math.sqrt(max(0.0, z_p**2 - a * (z_p**2 - z_c**2 / n)))) / a
+    return (z_p + math.sqrt(max(0.0, z_p**2 - a * (z_p**2 - z_c**2 / means)))) / a
 
 
 def t_quantile(probability: float, freedom: int) -> float:

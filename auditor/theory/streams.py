@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-__all__ = ["Steps", "balance", "clump", "common_steps", "time_at"]
+__all__ = ["Balance", "Steps", "balance", "clump", "common_steps", "time_at"]
 
 _TRIMMED = 0.05  # of the gaps, at either end: a stall of one step says nothing of the others
 _MIDDLE = 0.25  # likewise, where no gap is short: what makes some steps long is not the engine's
@@ -89,13 +89,38 @@ def clump(arrivals: Sequence[float]) -> float | None:
     return len(arrivals) / (len(silences) + 1)
 
 
-def balance(spans: Sequence[tuple[float, float]], begin: float, end: float) -> tuple[float, float, float, int] | None:
-    """Both sides of Little's law from `begin` to `end`: mean number of open spans, and the rate at which spans end, the
-    mean length of these, and how many. None where none ends there.
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """Both sides of Little's law: the mean number of open spans, and the rate at which spans begin times how long these
+    stay open. `error` is one standard error of their difference in a steady state, `edge` what the difference may be if
+    one end is none (all began together, or none goes on), both as shares; `count` how many began.
     """
-    ended = [b - a for a, b in spans if begin < b <= end]
+
+    level: float
+    expected: float
+    error: float
+    edge: float
+    count: int
+
+    @property
+    def off(self) -> float:
+        """Their difference as a share of the level."""
+        return self.expected / self.level - 1
+
+
+def balance(spans: Sequence[tuple[float, float]], begin: float, end: float) -> Balance | None:
+    """Little's law over the spans open from `begin` to `end` (Little, Operations Research 9, 1961); None without two.
+
+    In a steady state both sides differ by what is still open at the end less what was at the beginning: as many spans
+    as are open in the mean, each with a residual life R, E[R] = E[S^2] / (2 E[S]) and E[R^2] = E[S^3] / (3 E[S]) (Cox,
+    Renewal Theory, 1962).
+    """
+    stays = [b - a for a, b in spans if begin <= a < end]
     inside = math.fsum(min(b, end) - max(a, begin) for a, b in spans if b > begin and a < end)
-    if not ended or end <= begin or inside <= 0:
+    if len(stays) < 2 or inside <= 0 or sum(stays) <= 0:
         return None
-    window = end - begin
-    return inside / window, len(ended) / window, _mean(ended), len(ended)
+    window, mean = end - begin, _mean(stays)
+    level = inside / window
+    once, twice = (_mean([stay ** (k + 1) for stay in stays]) / ((k + 1) * mean) for k in (1, 2))
+    error = math.sqrt(2 * level * twice) / inside
+    return Balance(level, len(stays) / window * mean, error, once / window, len(stays))

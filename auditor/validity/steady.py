@@ -1,6 +1,5 @@
 """Whether a load was in a steady state and in balance, and whether its requests are independent of each other."""
 
-import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -49,31 +48,29 @@ def _steady(m: Measurement, confidence: float, rest: dict[str, Any]) -> Finding:
 
 
 def t515_balance(evidence: Evidence) -> Iterable[Finding]:
-    """Little's law: requests in flight are what arrives a second times how long each stays (Little, 1961)."""
+    """Little's law: requests in flight are what arrives a second times how long each stays."""
     for m, rest in each_load(evidence):
         starts = [s.start for s in m.samples]
         spans = [(s.start, s.start + s.closed) for s in (*m.warmup, *m.samples) if s.closed is not None]
         found = balance(spans, min(starts), max(starts))
         if found is None:
-            yield skip("T515", "requests that ended while others were still sent", **rest)
+            yield skip("T515", "when requests began and ended", **rest)
             continue
-        level, rate, stay, ended = found
-        off = (level - rate * stay) / level
-        turnovers = ended / level
-        allowed = IMBALANCE + SURE * math.sqrt(2 / level) * 0.6 / turnovers
-        rest["measured"] = Number.of("in flight, mean", level, "requests", "measured", ended)
-        rest["required"] = Number.of("completions a second times time in flight", rate * stay, "requests", "measured")
+        allowed = IMBALANCE + SURE * found.error + found.edge
+        rest["measured"] = Number.of("in flight, mean", found.level, "requests", "measured", found.count)
+        rest["required"] = Number.of("requests a second times time in flight", found.expected, "requests", "measured")
         rest["numbers"] = (
-            Number.of("difference", off, "share", "measured"),
+            Number.of("difference", found.off, "share", "measured"),
             Number.of("difference allowed", allowed, "share", "computed"),
         )
-        held = (
-            f"{plain(round(level, 1), 3)} requests in flight against {plain(round(rate * stay, 1), 3)} by Little's law"
-        )
-        if abs(off) <= allowed:
+        level, expected = (plain(round(x, 1), 3) for x in (found.level, found.expected))
+        held = f"{level} requests in flight, {expected} by Little's law"
+        if abs(found.off) <= allowed:
             yield fine("T515", f"What comes goes: {held}.", **rest)
             continue
-        why = f"{held}, {percent(abs(off))} apart: the load is not in balance, or its times are not what they seem."
+        why = (
+            f"{held}, {percent(abs(found.off))} apart: the load is not in balance, or its times are not what they seem."
+        )
         fix = ("raise probe.budget, and see W120 for a queue that grows",)
         yield doubt("T515", why, voids(LATENCY, "pass"), "a load in balance", remedies=fix, **rest)
 

@@ -494,18 +494,31 @@ def test_what_comes_goes():
     assert finding.measured.value == pytest.approx(4.0)
 
 
-def test_what_comes_faster_than_it_goes_is_out_of_balance():
-    """Two a second for 50 s, each staying half as long as the load has lasted, 100 s at the end: 50 in flight in the
-    mean after 50 s, of which few have ended, and these stayed short.
+def test_what_stays_ever_longer_is_out_of_balance():
+    """One a second for 400 s, each staying a second longer than the last: at the end 200 s' worth of them are open, and
+    all stay 200 s in the mean. In flight in the mean: t - t/2 over 400 s, half of it: 100, against 200 by Little's law.
     """
-    samples = [make_sample(i, start=0.5 * i, closed=1.0 + i) for i in range(100)]
+    samples = [make_sample(i, start=float(i), closed=1.0 + i) for i in range(400)]
     finding = only("T515", under_load(samples))
     assert finding.status == "inconclusive"
+    assert finding.measured is not None
+    assert finding.measured.value == pytest.approx(100, rel=0.02)
+    assert finding.required is not None
+    assert finding.required.value == pytest.approx(200, rel=0.02)
     assert set(finding.voids) == {"W110:pass", "W111:pass", "W112:pass", "W114:pass"}
 
 
-def test_balance_needs_requests_that_end_meanwhile():
-    assert only("T515", under_load([make_sample(i, start=0.1 * i, closed=100.0) for i in range(20)])).status == "skip"
+def test_the_error_of_a_balance_is_that_of_its_ends():
+    """Four in flight over 38 s, each 2 s: residual lives of E[R^2] = 8 / 6 = 1.33; sqrt(2 x 4 x 1.33) / 152 = 2.1 %.
+    One end more or less: E[R] = 1 s of 38 s, 2.6 %.
+    """
+    samples = [make_sample(i, start=float(2 * (i // 4)), closed=2.0) for i in range(80)]
+    allowed = next(n.value for n in only("T515", under_load(samples)).numbers if "allowed" in n.name)
+    assert allowed == pytest.approx(0.05 + 3 * 0.0215 + 0.0263, abs=0.001)
+
+
+def test_balance_needs_to_know_when_requests_ended():
+    assert only("T515", under_load([make_sample(i, start=0.1 * i) for i in range(20)])).status == "skip"
 
 
 @pytest.mark.parametrize(("clump", "status"), [(4, "pass"), (16, "inconclusive")])

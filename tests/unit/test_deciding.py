@@ -114,7 +114,7 @@ def test_what_the_first_look_decided_stands():
 @pytest.mark.parametrize("name", [name for name in waves.SOURCES if "without a trace" not in name])
 def test_at_the_limit_few_pass_however_requests_depend(name):
     """5 % may; 200 trials of a true 5 % exceed 8.5 % once in a hundred times, a queue's clusters come to 8 %."""
-    assert waves.rate("pass", waves.by_the_rule, waves.SOURCES[name], 200, 0.05, 200) <= 0.1
+    assert waves.rate("pass", waves.by_level_too, waves.SOURCES[name], 200, 0.05, 200) <= 0.1
     assert waves.rate("fail", waves.by_the_rule, waves.SOURCES[name], 200, 0.05, 200) <= 0.1
 
 
@@ -142,18 +142,20 @@ def test_a_wave_without_a_trace_is_not_told():
 @pytest.mark.parametrize(("n", "quantile", "confidence", "factor"), [(43, 0.90, 0.99, 1.8752)])
 def test_the_tolerance_factor_of_the_handbook(n, quantile, confidence, factor):
     """NIST/SEMATECH e-Handbook, section 7.2.6.3: a = 0.9355, b = 1.5165, k1 = 1.8752."""
-    assert tolerance_factor(n, quantile, confidence) == pytest.approx(factor, abs=1e-3)
-    assert tolerance_factor(2, 0.95, 0.95) == math.inf
+    assert tolerance_factor(n, n, quantile, confidence) == pytest.approx(factor, abs=1e-3)
+    assert tolerance_factor(2, 2, 0.95, 0.95) == math.inf
 
 
 def steps(level: float) -> list[float]:
-    """200 times per token in waves of 40: 2 % apart from wave to wave, less within."""
-    return [level * (1 + 0.02 * (i // 40 % 3) + 0.001 * (i % 7)) for i in range(200)]
+    """400 times per token in waves of 40: up to 4 % apart from wave to wave, less within."""
+    return [level * (1 + 0.02 * (i // 40 % 3) + 0.001 * (i % 7)) for i in range(400)]
 
 
-@pytest.mark.parametrize(("level", "status"), [(0.5, "pass"), (0.93, "inconclusive")])
+@pytest.mark.parametrize(("level", "status"), [(0.5, "pass"), (0.94, "inconclusive")])
 def test_times_far_from_the_limit_pass_by_their_level(level, status):
-    """Five waves. A bound at some 6 deviations of about 1.7 % is 10 % up: 0.5 s is far from 1 s, 0.93 s is not."""
+    """Ten waves, the slower half up to 2.6 % above the median of 2.3 %: some five such scatters reach 12 % up. 0.5 s is
+    far from 1 s, 0.94 s is not.
+    """
     judged = decide_ceiling([Part(tuple(steps(level)))], 1.0, 0.95, (0.95,), levels=True)
     assert (judged.status, judged.by_level) == (status, status == "pass")
     assert decide_ceiling([Part(tuple(steps(level)))], 1.0, 0.95, (0.95,)).status == "inconclusive"
