@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
+from urllib.parse import urlsplit
 
 from auditor.errors import NothingMeasured, PreflightFailed
 from auditor.instruments.probe import Probed, Question, load_of
@@ -21,7 +22,7 @@ from auditor.probe.preflight import preflight
 from auditor.probe.prompts import Prompts
 from auditor.probe.scrape import headers_for
 from auditor.probe.selfcheck import self_check
-from auditor.probe.target import Deadlines, Target
+from auditor.probe.target import Deadlines, Target, basic_of
 from auditor.probe.workers import Workers
 from auditor.profile import Endpoint, Profile
 from auditor.redact import Redactor
@@ -59,10 +60,11 @@ async def measure(
     limits of this machine. Messages name flags of the command line and hold no secrets.
     """
     profile = Profile(version=1, name="probe", endpoint=endpoint)
+    hide = _redactor(endpoint, key)
     try:
         ready = await _prepare(profile, key, question, events, deadlines)
     except PreflightFailed as failure:
-        raise PreflightFailed(_flagged(_without_secrets(str(failure), endpoint, key))) from None
+        raise PreflightFailed(_flagged(hide.text(str(failure)))) from None
     load = load_of(question)
     events(Event(kind="load_start", load=load.id, total=question.requests, text=_described(question)))
     source: LoadSource = Workers(LocalSource(ready.target, ready.prompts, deadlines), await self_check())
@@ -72,11 +74,11 @@ async def measure(
     _check_answered(measurement)
     return Probed(
         question=question,
-        url=endpoint.url,
+        url=hide.text(endpoint.url),
         model=ready.target.model,
         api=ready.target.api,
         counted=ready.counted,
-        measurement=measurement,
+        measurement=_shown(measurement, hide),
         notes=ready.notes,
     )
 
@@ -193,5 +195,17 @@ def _flagged(text: str) -> str:
     return re.sub(r"\bendpoint\.[a-z_]+", lambda match: _FLAGS.get(match[0], match[0]), text)
 
 
-def _without_secrets(text: str, endpoint: Endpoint, key: str | None) -> str:
-    return Redactor([key or "", *endpoint.headers.values()]).text(text)
+def _redactor(endpoint: Endpoint, key: str | None) -> Redactor:
+    """Hides what the user gave in secret, also where a server's error repeats it."""
+    parts = urlsplit(endpoint.url)
+    given = (key, parts.username, parts.password, basic_of(endpoint.url), *endpoint.headers.values())
+    return Redactor([secret for secret in given if secret])
+
+
+def _shown(measurement: Measurement, hide: Redactor) -> Measurement:
+    """The measurement with what servers said of each request as it may be shown."""
+    samples, warmup = (
+        tuple(replace(s, detail=hide.text(s.detail)) if s.detail else s for s in every)
+        for every in (measurement.samples, measurement.warmup)
+    )
+    return replace(measurement, samples=samples, warmup=warmup)
