@@ -22,6 +22,12 @@ from tests.wire.test_recorded_audits import HERE
 
 pytestmark = pytest.mark.engine
 SAVED: dict[str, tuple[Report, Path]] = {}
+# What a profiler saw: llama.cpp is in dot products of quantised weights nine tenths of the time, a step of vLLM's tiny
+# model takes a hundred times as long as its bytes, and its prompts grow with their tokens.
+TRUTH = {
+    "vllm": {"prefill": "compute", "decode": "overhead"},
+    "llamacpp": {"prefill": "compute", "decode": "compute"},
+}
 
 
 @pytest.fixture(params=["vllm", "llamacpp"])
@@ -50,10 +56,15 @@ def test_nothing_measured_beats_the_limit(audited: tuple[Report, Path]) -> None:
     assert {f.status for f in audited[0].findings if f.rule == "T506"} == {"pass"}
 
 
-def test_each_phase_gets_a_class(audited: tuple[Report, Path]) -> None:
-    found = {f.subject: f for f in audited[0].findings if f.rule == "H202"}
-    assert set(found) == {"prefill", "decode"}
-    assert "skip" not in {f.status for f in found.values()}
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_each_phase_gets_its_class(audited: tuple[Report, Path], phase: str) -> None:
+    """Where other programs disturb the ladder it must say so, and name no class."""
+    report = audited[0]
+    (found,) = (f for f in report.findings if f.rule == "H202" and f.subject == phase)
+    if "scatter" in (found.missing or ""):
+        assert found.status == "inconclusive"
+        pytest.skip(f"other programs run here: {found.missing}")
+    assert f"is bound by {TRUTH[report.evidence.engine][phase]} (measured" in found.why
 
 
 def test_the_saved_run_gives_the_same_report_without_measuring_again(audited: tuple[Report, Path]) -> None:
