@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from auditor import plugins, store, verdict
+from auditor import looks, plugins, store, verdict
 from auditor.catalog import accelerators, metrics
 from auditor.emulator.process import start_process
 from auditor.emulator.spec import spec_from
@@ -303,10 +303,19 @@ async def _measured(
     for note in plan.notes:
         events(Event(kind="note", text=note.message))
     async with local_source(profile, served, loaded.key, plan, loaded.prompts) as ready:
-        watcher, judge = _watcher(keep, events), Judge(harm=ready.harm)
+        watcher, judge = _watcher(keep, events), replace(_judge(evidence), harm=ready.harm)
         spent, budget = ready.spent_tokens, profile.probe.budget
         measured = await run_plan(plan, ready.source, budget, watcher, judge=judge, spent_tokens=spent)
         return replace(evidence, measurements=measured)
+
+
+def _judge(evidence: Evidence) -> Judge:
+    """Who looks between loads whether more of them could change the outcome."""
+
+    def after(measured: Sequence[Measurement]) -> Evidence:
+        return replace(evidence, measurements=tuple(measured))
+
+    return Judge(more=lambda seen: looks.reserve_wanted(after(seen)), decided=lambda seen: looks.decided(after(seen)))
 
 
 def _with_failure(report: Report, keep: store.Recording) -> Report:

@@ -23,6 +23,7 @@ __all__ = [
     "looks",
     "outcomes",
     "readings",
+    "readings_of",
     "unseen",
 ]
 
@@ -39,13 +40,16 @@ def looks(evidence: Evidence) -> tuple[float, ...]:
     return look_confidences(evidence.profile.probe.confidence, reserve=reserve)
 
 
-def judged(evidence: Evidence, objective: Objective, favour: Favour | None = None) -> Judged | None:
+def judged(
+    evidence: Evidence, objective: Objective, favour: Favour | None = None, more: Sequence[Part] = ()
+) -> Judged | None:
     """How an SLO comes out over all loads at the target; None where no request shows its metric.
 
-    `favour` makes of each reading what a doubt says; None of it leaves the request out. Time per token may be judged by
-    its level: streams that run together share their steps, and each figure is the mean of many.
+    `favour` makes of each reading what a doubt says; None of it leaves the request out. `more` are requests that were
+    not sent. Time per token may be judged by its level: streams that run together share their steps, and each figure is
+    the mean of many.
     """
-    outcome = _judge(evidence, objective, list(_parts(evidence, objective, favour)))
+    outcome = _judge(evidence, objective, [*_parts(evidence, objective, favour), *more])
     if outcome is None or objective.metric != "error_rate" or favour is not None:
         return outcome
     return with_silence(outcome, evidence.loads("slo")[-1].silence)
@@ -61,13 +65,10 @@ def _judge(evidence: Evidence, objective: Objective, parts: Sequence[Part]) -> J
     return decide_ceiling(parts, objective.seconds, objective.share, looks(evidence), levels=levels)
 
 
-def failed(evidence: Evidence, more: Sequence[Part] = ()) -> str | None:
+def failed(evidence: Evidence, more: Callable[[Objective], Sequence[Part]] = lambda _: ()) -> str | None:
     """The profile path of the first SLO that is missed beyond doubt, even with `more` requests; None where none is."""
-    for objective in every(evidence):
-        outcome = _judge(evidence, objective, [*_parts(evidence, objective, None), *more])
-        if outcome is not None and outcome.status == "fail":
-            return objective.path
-    return None
+    outcomes = ((o, judged(evidence, o, more=more(o))) for o in every(evidence))
+    return next((o.path for o, outcome in outcomes if outcome is not None and outcome.status == "fail"), None)
 
 
 def every(evidence: Evidence) -> Iterator[Objective]:
@@ -81,7 +82,7 @@ def _parts(evidence: Evidence, objective: Objective, favour: Favour | None) -> I
     """The readings of each load."""
     later = {load.id for load in (evidence.plan.reserve if evidence.plan else ())}
     for m in evidence.loads("slo"):
-        seen = ((favour(s, x) if favour else x) for s, x in _of_load(m, objective))
+        seen = ((favour(s, x) if favour else x) for s, x in readings_of(m, objective))
         values = tuple(x for x in seen if x is not None)
         yield Part(values, open=bool(m.load.arrivals), look=2 if m.load.id in later else 1)
 
@@ -95,10 +96,11 @@ def readings(evidence: Evidence, objective: Objective) -> list[tuple[Sample, flo
     the end are known, hence leaving out the others favours nobody. In an open loop a request's time counts from when it
     was to be sent: its user waited from then on. For an error rate, good requests read 0.
     """
-    return [pair for m in evidence.loads("slo") for pair in _of_load(m, objective)]
+    return [pair for m in evidence.loads("slo") for pair in readings_of(m, objective)]
 
 
-def _of_load(m: Measurement, objective: Objective) -> list[tuple[Sample, float]]:
+def readings_of(m: Measurement, objective: Objective) -> list[tuple[Sample, float]]:
+    """`readings` of one load."""
     taken = [s for s in m.samples if objective.cls in (None, s.cls)]
     seen = ((s, _reading(s, objective)) for s in sorted(taken, key=lambda s: (s.start, s.index)))
     return [(s, value) for s, value in seen if value is not None]
