@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from auditor import slo
-from auditor.evidence import Evidence
+from auditor.evidence import Evidence, Report
 from auditor.measurement import Measurement
 from auditor.profile import Slo
 from auditor.testing import make_evidence, make_profile, run_check
@@ -17,7 +17,7 @@ from tests.wire import naive
 from tests.wire.byteserver import ByteServer
 from tests.wire.pitfalls import Row, Scripted, measure, naive_bench
 
-__all__ = ["LIMIT", "audited", "bench_row", "evidence_of", "gate", "statuses"]
+__all__ = ["LIMIT", "audited", "bench_row", "evidence_of", "gate", "report_of", "statuses"]
 
 LIMIT = 0.2  # seconds of TTFT at p95 that rows allow unless they say otherwise
 Extra = Callable[[Measurement, ByteServer], Mapping[str, Any]]
@@ -31,12 +31,16 @@ def evidence_of(measurement: Measurement, limits: Slo) -> Evidence:
     return make_evidence(profile=profile, measurements=(measurement,))
 
 
-def statuses(evidence: Evidence, *, per_subject: bool = False) -> dict[str, str]:
-    """Each rule's worst status once validity has voided what it could have faked; the whole as "verdict"."""
+def report_of(evidence: Evidence) -> Report:
+    """The audit of the first question."""
     findings = [*family.judge(evidence), *run_check(CHECK, evidence)]
-    report = decide(findings, (CHECK,), evidence.profile, evidence, today=evidence.today, only=("W",))
+    return decide(findings, (CHECK,), evidence.profile, evidence, today=evidence.today, only=("W",))
+
+
+def statuses(evidence: Evidence, *, per_subject: bool = False) -> dict[str, str]:
+    """Each rule's worst status once validity has voided what it could have faked."""
     worst: dict[str, str] = {}
-    for found in report.findings:  # worst first
+    for found in report_of(evidence).findings:  # worst first
         worst.setdefault(f"{found.rule} {found.subject}" if per_subject else found.rule, found.status)
     return worst
 
