@@ -119,6 +119,7 @@ def _step(streams: dict[int, _Stream], number: int, poll: select.poll, step: Cal
 
 
 def main() -> None:
+    """Listen, tell the port, serve."""
     listener = socket.socket()
     try:
         listener.setsockopt(socket.SOL_SOCKET, _STAMPS, 1)
