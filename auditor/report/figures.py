@@ -22,13 +22,16 @@ _FULL = 0.9  # of the load's concurrency in flight make its window steady
 class Figures:
     """One load in numbers; seconds and tokens per second. An infinite latency (or a TPS of 0) is a failed request.
 
-    `requests` are the judged ones; the auditor itself cut off `cancelled` more. `output_rate` is the total TPS: output
-    tokens that arrive in the steady window over its length, `steady` seconds; None where there is no such window.
+    `requests` are the judged ones; the auditor itself cut off `cancelled` more. `rate` is at how many requests a second
+    an open loop sends, whose latencies count from when each was meant to be sent; None for a closed loop. `output_rate`
+    is the total TPS: output tokens that arrive in the steady window over its length, `steady` seconds; None where there
+    is no such window.
     """
 
     load: str
     purpose: str
     concurrency: int
+    rate: float | None
     requests: int
     failed: int
     cancelled: int
@@ -57,8 +60,8 @@ def _quantiles(values: Sequence[float], names: Iterable[str]) -> dict[str, float
 
 
 def _latencies(samples: Sequence[Sample], name: str) -> list[float]:
-    values = [getattr(s, name) if s.good else math.inf for s in samples]
-    return [v for v in values if v is not None]
+    values = [(getattr(s, name), s.late or 0.0) if s.good else (math.inf, 0.0) for s in samples]
+    return [value + late for value, late in values if value is not None]
 
 
 def _rates(samples: Sequence[Sample]) -> list[float]:
@@ -84,8 +87,12 @@ def _steady_window(measurement: Measurement) -> tuple[float, float] | None:
     """The longest interval with 0.9 of the load in flight, from the first measured request on, warm-up counted in.
 
     A slot's change from one request to the next (up to a tenth of a median request) does not end it; one shorter than
-    half a median request is a chance meeting and none.
+    half a median request is a chance meeting and none. An open loop is steady from its first measured request to the
+    last one's start: how many are in flight is the service's doing.
     """
+    if measurement.load.arrivals:
+        starts = [s.start for s in measurement.samples]
+        return (min(starts), max(starts)) if len(starts) > 1 and max(starts) > min(starts) else None
     typical = rank([b - a for a, b in map(_span, measurement.samples) if b > a], 0.5)
     if typical is None:
         return None
@@ -111,6 +118,7 @@ def figures(measurement: Measurement) -> Figures:
         load=load.id,
         purpose=load.purpose,
         concurrency=load.concurrency,
+        rate=load.rate if load.arrivals else None,
         requests=len(samples),
         failed=sum(1 for s in samples if not s.good),
         cancelled=len(measurement.samples) - len(samples),

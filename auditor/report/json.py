@@ -28,6 +28,8 @@ def _load(load: Load) -> dict[str, Any]:
         "id": load.id,
         "purpose": load.purpose,
         "concurrency": load.concurrency,
+        "open": bool(load.arrivals),
+        "rate": load.rate,
         "requests": len(load.shapes),
         "warmup": len(load.warmup),
         "median_prompt_tokens": prompt,

@@ -127,7 +127,7 @@ def _waivers(report: Report) -> list[str]:
 def _load_row(item: Figures) -> Sequence[str]:
     return (
         escape(item.load, 60),
-        str(item.concurrency),
+        str(item.concurrency) if item.rate is None else f"{item.rate:.3g} a second",
         f"{item.requests} ({item.failed} failed)" if item.failed else str(item.requests),
         *(latency(item.ttft[name]) if name in item.ttft else "" for name in ("p50", "p95")),
         *(rate(item.tps[name]) if name in item.tps else "" for name in ("p50", "p05")),
@@ -216,13 +216,13 @@ def _beside(evidence: Evidence) -> list[str]:
     return [note, "", *_table(head, rows)] if rows else []
 
 
-def _plan_row(load: Load) -> Sequence[str]:
+def _plan_row(load: Load, purpose: str = "") -> Sequence[str]:
     prompt, output = prompt_and_output(load)
     size = f"{prompt} / {output}"
     return (
         escape(load.id, 60),
-        load.purpose,
-        str(load.concurrency),
+        purpose or load.purpose,
+        f"~{load.concurrency}" if load.arrivals else str(load.concurrency),
         str(len(load.shapes)),
         size,
         f"{tokens_of(load):,}",
@@ -234,7 +234,8 @@ def _plan(evidence: Evidence) -> list[str]:
     if evidence.plan is None:
         return []
     head = ("Load", "Purpose", "In flight", "Requests", "Median prompt / output", "Tokens", "Why")
-    lines = _table(head, [_plan_row(load) for load in evidence.plan.loads])
+    kept = [_plan_row(load, f"{load.purpose}, in reserve") for load in evidence.plan.reserve]
+    lines = _table(head, [*map(_plan_row, evidence.plan.loads), *kept])
     notes = [f"- {escape(note.message)} ({escape(', '.join(note.rules))})" for note in evidence.plan.notes]
     return [*lines, *(["", *notes] if notes else [])]
 

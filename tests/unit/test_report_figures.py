@@ -77,6 +77,17 @@ def test_a_target_met_for_a_blink_gives_no_total_rate():
     assert figures(loaded(2, [stream(0, 0.0, 1.0, 1.0, 4), stream(1, 3.5, 1.0, 1.0, 4)])).output_rate is None
 
 
+def test_an_open_loop_counts_from_when_each_request_was_meant_to_be_sent():
+    # Meant for 1 and 3 s, sent at 1.5 and 3 s: first tokens after 1.5 and 1 s, ends after 4.5 and 4 s.
+    late = stream(0, 1.5, 1.0, 1.0, 4, late=0.5)
+    load = replace(LOAD, warmup=(), arrivals=(0.0, 1.0), rate=0.5)
+    measured = replace(MEASUREMENT, load=load, samples=(late, stream(1, 3.0, 1.0, 1.0, 4, late=0.0)), duration=100.0)
+    sums = figures(measured)
+    assert (sums.rate, sums.ttft["max"], sums.ttft["p50"], sums.e2e["max"]) == (0.5, 1.5, 1.0, 4.5)
+    # Steady from the first request to the last one's start, 1.5 to 3 s: one token, at 2.5 s.
+    assert (sums.steady, sums.output_rate) == (1.5, pytest.approx(1 / 1.5))
+
+
 def test_requests_that_the_auditor_cut_off_are_no_failures():
     cut = sample(4, None, "cancelled")
     sums = figures(replace(MEASUREMENT, samples=(*MEASUREMENT.samples[:3], cut)))
