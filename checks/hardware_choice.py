@@ -87,9 +87,9 @@ def _ranks(ranking: Sequence[Ranked], devices: int) -> Iterable[Number]:
     for row in ranking:
         paid = f"; {plain(1000 * row.cost)} for 1,000 requests" if row.cost is not None else ""
         doubt = "; provisional" if row.confidence == "C" else ""
-        note = f"TTFT alone {quantity(row.ttft, 's')}, a token {quantity(row.tpot, 's')}{paid}{doubt}"
+        times = f"TTFT with no other prompt before it {quantity(row.ttft, 's')}, a token {quantity(row.tpot, 's')}"
         name = f"a request on {devices} x {row.key}{' (declared)' if row.mine else ''}"
-        yield Number(name=name, value=row.request, unit="s", provenance="computed", note=note)
+        yield Number(name=name, value=row.request, unit="s", provenance="computed", note=f"{times}{paid}{doubt}")
 
 
 def _fastest(ranking: Sequence[Ranked]) -> str:

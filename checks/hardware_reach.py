@@ -66,7 +66,7 @@ def _against_reach(evidence: Evidence, o: Objective) -> Finding:
 
 
 def _expected(evidence: Evidence, o: Objective, theory: _Theory | None, batch: int | None = None) -> Reach | None:
-    """What this class usually reaches at the target; for TTFT of a prompt alone, which under load waits as well."""
+    """What this class usually reaches at the target; for TTFT that of a prompt that waits for no other's."""
     batch = batch or evidence.batch
     if theory is None or batch is None or not evidence.profile.traffic.classes:
         return None
@@ -88,7 +88,7 @@ def _judged(evidence: Evidence, o: Objective) -> judging.Judged | None:
 def _usual(evidence: Evidence, o: Objective, expected: Reach) -> Number:
     ends = sorted(_value(o, x) for x in (expected.low, expected.high))
     return Number(
-        name="usual for this class" + (", a prompt alone" if o.metric == "ttft" else ""),
+        name="usual for this class" + (", no other prompt before it" if o.metric == "ttft" else ""),
         value=_value(o, expected.seconds),
         unit=_unit(o),
         provenance="computed",
@@ -128,7 +128,7 @@ def _shown(o: Objective, seconds: float) -> str:
 
 def _range(o: Objective, expected: Reach) -> str:
     ends = sorted((_value(o, expected.low), _value(o, expected.high)))
-    alone = " for the prompt alone" if o.metric == "ttft" else ""
+    alone = " with no other prompt before it" if o.metric == "ttft" else ""
     return f"{quantity(ends[0], _unit(o))} to {quantity(ends[1], _unit(o))}{alone}"
 
 

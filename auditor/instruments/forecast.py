@@ -14,8 +14,10 @@ _UNITS = {
     "speculative_tokens": "tokens drafted a step",
 }
 _MEANING = {
-    "bound": "largest part of the step's expected time without others' prompts; mixed where none is 1.3 times the next",
-    "largest": "the same with others' prompts, which are read between decode steps, as a part of their own",
+    "alone": "the expected time without what others cost: a step without their prompts, a prompt in an idle engine",
+    "bound": "the largest part of that time; mixed where none is 1.3 times the next",
+    "largest": "the same with what others cost as a part of its own: prompts that are read between decode steps, or "
+    "what an engine that is busy with other requests adds to a prompt",
     "limit_bound": "what sets the physical limit, in which only what must move or be multiplied counts, at the highest "
     "rate that the device has for these weights",
     "bound_at_peak": "what the products' FLOP/byte say against the ridge of the dtype that they run in",
@@ -83,6 +85,7 @@ def _speed(speed: Speed | None) -> dict[str, Any] | None:
         "compute": own.compute_s,
         "overhead": own.overhead_s,
         "others_prompts": expected.prompts_s,
+        "busy_engine": expected.busy_s,
         "of_which_links": expected.links_s,
     }
     return {
@@ -94,6 +97,7 @@ def _speed(speed: Speed | None) -> dict[str, Any] | None:
             "from": "computed",
         },
         "band": "80 %",
+        "alone": _number(own.seconds, "s", "computed"),
         "bound": own.bound,
         "largest": expected.largest,
         "parts": {name: _number(seconds, "s", "computed") for name, seconds in parts.items()},

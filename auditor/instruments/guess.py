@@ -16,9 +16,9 @@ __all__ = ["METRICS", "guess"]
 
 def guess(row: Mapping[str, Any], base: Path | None = None) -> dict[str, Any]:
     """The metric that a row asks for under its own name, `low` and `high` of its 80 % band, `limit` in the same unit,
-    `bound` (of a step itself, without others' prompts), `provisional` where figures behind it are uncertain, and a
-    `note` where requests are longer than the engine takes or the quantisation leaves the weights' width open; without
-    `metric` each that the row's lengths tell.
+    `bound` (of a step without others' prompts, of a prompt in an idle engine), `provisional` where figures behind it
+    are uncertain, and a `note` where requests are longer than the engine takes or the quantisation leaves the weights'
+    width open; without `metric` each that the row's lengths tell.
 
     Raises UsageError where the row is wrong.
     """

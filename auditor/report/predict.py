@@ -22,11 +22,14 @@ _WHY = {
     "weights": "reading the weights takes most of it: larger batches cost little, fewer bytes a weight gain most",
     "kv": "reading the KV cache takes most of it: shorter contexts, fewer sequences or an 8-bit cache gain most",
     "compute": "multiplying takes most of it: more or faster units gain most, and fewer tokens to read",
-    "overhead": "launching kernels and exchanging data take most of it: fewer devices or larger steps gain most",
+    "overhead": "launching kernels takes most of it: captured graphs and larger steps gain most",
+    "links": "launching kernels and exchanging data take most of it: fewer devices or larger steps gain most",
     "mixed": "no part is 1.3 times the next: it takes more than one change",
     "prompts": "others' prompts are read between the steps and take most of it: cached prefixes, fewer sequences at "
     "once, or prompts read by instances of their own gain most",
+    "busy": "waiting in a busy engine takes most of it: prompts read by instances of their own gain most",
 }
+_MOSTLY = {"prompts": "mostly others' prompts; the step", "busy": "mostly a busy engine; the prompt"}
 _BOUND = {
     "weights": "weights",
     "kv": "KV cache",
@@ -34,7 +37,6 @@ _BOUND = {
     "overhead": "overhead",
     "mixed": "several parts",
 }
-_NAMES = {"decode": "a token of each sequence", "prefill": "to the first token of a prompt alone"}
 
 
 def render(found: Predicted) -> str:
@@ -56,13 +58,22 @@ def _wrap(text: str, first: str = "", indent: int = 2) -> list[str]:
 def _head(found: Predicted) -> Iterable[str]:
     for name, speed in _phases(found):
         band = f"{quantity(speed.expected.low, 's')} to {quantity(speed.expected.high, 's')}"
-        text = f"{quantity(speed.expected.seconds, 's')} {_NAMES[name]} ({band} in 80 %)"
+        text = f"{quantity(speed.expected.seconds, 's')} {_of(name, speed.expected)} ({band} in 80 %)"
+        if speed.expected.busy_s > 0:
+            text += f", {quantity(speed.expected.own.seconds, 's')} in an idle one"
         if name == "decode" and found.streams_per_second is not None:
             each, together = found.streams_per_second
             text += f", {plain(each)} tok/s each and {plain(together)} tok/s in all"
         text += f"; physics allows {quantity(speed.least, 's')} at best{_fastest(found, speed)}{_doubt(found, name)}."
         yield from _wrap(text, f"{name:<9}", 9)
     yield from _wrap(" | ".join(_what(found)), "  ")
+
+
+def _of(name: str, expected: Prediction) -> str:
+    """What a phase's time is the time of."""
+    if name == "decode":
+        return "a token of each sequence"
+    return "to the first token " + ("in an engine that serves others" if expected.busy_s > 0 else "of a prompt alone")
 
 
 def _phases(found: Predicted) -> Iterator[tuple[str, Speed]]:
@@ -125,22 +136,28 @@ def _parts(found: Predicted) -> Iterable[str]:
             Part("*", "compute", own.compute_s),
             Part("+", "overhead", own.overhead_s, _links(expected.links_s)),
             Part("o", "others' prompts", expected.prompts_s),
+            Part("~", "a busy engine", expected.busy_s),
         ]
         yield from _wrap(f"{name}: where {quantity(expected.seconds, 's')} go ({_title(expected)})")
         yield bar(parts)
         shown = (f"{part.symbol} {part.name} {quantity(part.size, 's')}{part.note}" for part in parts if part.size > 0)
         yield from _wrap(", ".join(shown), "  ")
-        yield from _wrap(f"{_WHY[expected.largest]}. {_at_peak(speed)}Priors: {expected.source}.", "  ")
+        yield from _wrap(f"{_WHY[_largest(expected)]}. {_at_peak(speed)}Priors: {expected.source}.", "  ")
 
 
 def _links(seconds: float) -> str:
     return f" (of it {quantity(seconds, 's')} between devices)" if seconds > 0 else ""
 
 
+def _largest(expected: Prediction) -> str:
+    """The part that takes most of the time; of overhead whether devices talk to each other."""
+    return "links" if expected.largest == "overhead" and expected.links_s > 0 else expected.largest
+
+
 def _title(expected: Prediction) -> str:
-    """What bounds the step itself, and that others' prompts take most of its time where they do."""
+    """What bounds the step or prompt itself, and that others take most of its time where they do."""
     bound = f"bound by {_BOUND[expected.own.bound]}"
-    return f"mostly others' prompts; the step itself is {bound}" if expected.largest == "prompts" else bound
+    return f"{_MOSTLY[expected.largest]} itself is {bound}" if expected.largest in _MOSTLY else bound
 
 
 def _at_peak(speed: Speed) -> str:

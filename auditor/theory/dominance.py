@@ -91,10 +91,13 @@ def source(waits: Iterable[Wait]) -> Literal["measured", "computed"]:
 def predicted_wait(  # noqa: PLR0917 (geometry, settings, device come first everywhere)
     geometry: Geometry, settings: Settings, device: Device, batch: int, prompt: float, output: float
 ) -> Wait:
-    """The wait by the step law: a prompt alone, and steps in which the prompts of new requests are interleaved."""
+    """The wait by the step law: steps in which the prompts of new requests are interleaved, and a prompt that waits for
+    those of one step too (`cost.stay`).
+    """
     interleaved = prompt / max(1.0, output)
-    step = predict_decode(geometry, settings, device, batch, round(prompt + output / 2), interleaved).seconds
-    return Wait(predict_prefill(geometry, settings, device, round(prompt)).seconds, step, output)
+    step = predict_decode(geometry, settings, device, batch, round(prompt + output / 2), interleaved)
+    first = predict_prefill(geometry, settings, device, round(prompt))
+    return Wait(first.seconds + step.prompts_s, step.seconds, output)
 
 
 def predicted_device_share(  # noqa: PLR0917 (geometry, settings, device come first everywhere)

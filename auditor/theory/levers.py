@@ -12,6 +12,7 @@ from auditor.theory.settings import Settings
 __all__ = ["by_bound", "flag", "levers", "name", "spell", "spent"]
 
 _MORE, _FEWER = "more devices ({tensor_parallel})", "fewer devices ({tensor_parallel})"
+_APART = "prompts read by instances of their own"
 _GRAPHS = "captured graphs (without {enforce_eager})"
 _BUILD = "more cores, and a build of the engine that uses all of their instructions"
 _BY_BOUND: Mapping[str, tuple[str, ...]] = {
@@ -19,6 +20,8 @@ _BY_BOUND: Mapping[str, tuple[str, ...]] = {
     "weights": ("fewer bytes of weights ({quantization})", "larger batches cost little here ({max_num_seqs})"),
     "kv": ("an 8-bit KV cache ({kv_cache_dtype})", "shorter contexts or fewer streams a step ({max_num_seqs})"),
     "overhead": (_GRAPHS, _FEWER, "larger steps"),
+    "prompts": ("less prompt to read: shared text first and the prefix cache on ({prefix_caching})", _APART),
+    "busy": (_APART,),
 }
 _ONLY: Mapping[str, Callable[[Settings, Device], bool]] = {  # where such a lever is one
     _MORE: lambda _, device: not device.here,

@@ -23,7 +23,7 @@ def predicted_prefill(theory: _Theory | None, prompt: float) -> dict[str, float]
     if theory is None or prompt <= 0:
         return {}
     tokens = min(round(prompt), theory[1].max_num_batched_tokens or round(prompt))
-    found = predict_prefill(*theory, max(1, tokens)).idle
+    found = predict_prefill(*theory, max(1, tokens)).own
     return {"compute": found.compute_s, "weights": found.weights_s + found.kv_s, "overhead": found.overhead_s}
 
 

@@ -8,7 +8,7 @@ from auditor.theory.judging import largest
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.limits import Mix, unavoidable
 from auditor.theory.physics import Beaten
-from auditor.theory.roofline import Bound, Prediction, predict_decode, predict_prefill
+from auditor.theory.roofline import Largest, Prediction, predict_decode, predict_prefill
 from auditor.theory.settings import Settings
 from auditor.theory.statistics import median
 from auditor.units import count
@@ -20,12 +20,12 @@ _SURPRISES = 1.15  # times faster than the fast end of the band: one in ten is b
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """Expected seconds with their 80 % band, what bounds most of them, and the measurements behind the band."""
+    """Expected seconds with their 80 % band, what most of them go to, and the measurements behind the band."""
 
     seconds: float
     low: float
     high: float
-    bound: Bound
+    bound: Largest
     source: str
 
 
@@ -39,8 +39,9 @@ def token_reach(  # noqa: PLR0917 (geometry, settings, device come first everywh
 def prompt_reach(
     geometry: Geometry, settings: Settings, device: Device, mix: Iterable[Mix], share: float
 ) -> Reach | None:
-    """The first token of the prompts that `share` of the requests cannot leave out, each alone: under load they wait
-    for others too. None where no class can break a ceiling on that share.
+    """The first token of the prompts that `share` of the requests cannot leave out, in an engine that serves others (at
+    the fast end in an idle one): under load they wait for others' prompts too. None where no class can break a ceiling
+    on that share.
     """
     alone = [
         predict_prefill(geometry, settings, device, prompt) for prompt, _ in unavoidable(mix, share, replies=False)
@@ -58,16 +59,18 @@ def reply_reach(  # noqa: PLR0917
     prompt: float,
     output: float,
 ) -> Reach | None:
-    """The last token of those requests: the prompt alone, then steps as in `token_reach`."""
+    """The last token of those requests: the prompt as in `prompt_reach`, then steps as in `token_reach`, and in one of
+    them the first token waits as well.
+    """
     step, found = _step(geometry, settings, device, batch, prompt, output), None
     for read, written in unavoidable(mix, share, replies=True):
         first, steps = predict_prefill(geometry, settings, device, read), max(0, written - 1)
         longer = first if first.seconds > steps * step.seconds else step
         one = Reach(
-            seconds=first.seconds + steps * step.seconds,
+            seconds=first.seconds + step.prompts_s + steps * step.seconds,
             low=first.low + steps * step.low,
-            high=first.high + steps * step.high,
-            bound=longer.bound,
+            high=first.high + step.prompts_s + steps * step.high,
+            bound=longer.largest,
             source=longer.source,
         )
         found = one if found is None or one.seconds > found.seconds else found
@@ -120,4 +123,4 @@ def _step(  # noqa: PLR0917
 
 
 def _of(found: Prediction) -> Reach:
-    return Reach(seconds=found.seconds, low=found.low, high=found.high, bound=found.bound, source=found.source)
+    return Reach(seconds=found.seconds, low=found.low, high=found.high, bound=found.largest, source=found.source)

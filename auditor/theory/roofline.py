@@ -33,7 +33,7 @@ from auditor.theory.work import (
 __all__ = ["Limit", "Prediction", "decode_limit", "predict_decode", "predict_prefill", "prefill_limit"]
 
 Bound = Literal["weights", "kv", "compute", "overhead", "mixed"]
-Largest = Literal["weights", "kv", "compute", "overhead", "mixed", "prompts"]
+Largest = Literal["weights", "kv", "compute", "overhead", "mixed", "prompts", "busy"]
 _DOMINATES = 1.3
 
 
@@ -61,8 +61,8 @@ class Prediction:
 
     `links_s` is the part of `overhead_s` that devices spend on talking to each other, `prompts_s` the part of a decode
     step's time in which others' prompts are read, `prompts_compute_s` of it within `compute_s` and the rest within
-    `overhead_s`, `busy_s` the part of a prompt's overhead that an idle engine spares it. `source` names the
-    measurements behind the band.
+    `overhead_s`, `busy_s` the part of a prompt's overhead that an idle engine spares it. `own` leaves out what others
+    cost. `source` names the measurements behind the band.
     """
 
     seconds: float
@@ -81,39 +81,28 @@ class Prediction:
 
     @property
     def own(self) -> "Prediction":
-        """What the step costs without others' prompts: its parts, and what bounds it."""
+        """What a step costs without others' prompts, and a prompt in an idle engine: the parts, and what bounds it."""
         compute = max(0.0, self.compute_s - self.prompts_compute_s)
-        overhead = max(0.0, self.overhead_s - (self.prompts_s - self.prompts_compute_s))
+        overhead = max(0.0, self.overhead_s - (self.prompts_s - self.prompts_compute_s) - self.busy_s)
         return replace(
             self,
-            seconds=max(0.0, self.seconds - self.prompts_s),
+            seconds=max(0.0, self.seconds - self.prompts_s - self.busy_s),
             bound=_bound(self.weights_s, self.kv_s, compute, overhead),
             compute_s=compute,
             overhead_s=overhead,
             prompts_s=0.0,
             prompts_compute_s=0.0,
-        )
-
-    @property
-    def idle(self) -> "Prediction":
-        """What a prompt costs an engine that serves nobody else: its parts, and what bounds it."""
-        overhead = self.overhead_s - self.busy_s
-        return replace(
-            self,
-            seconds=self.seconds - self.busy_s,
-            bound=_bound(self.weights_s, self.kv_s, self.compute_s, overhead),
-            overhead_s=overhead,
             busy_s=0.0,
         )
 
     @property
     def largest(self) -> Largest:
-        """The part that most of the time goes to, others' prompts as one of them; mixed where none stands out."""
-        own = self.own
+        """The part that most of the time goes to, what others cost as one of them; mixed where none stands out."""
+        own, others = self.own, max(self.prompts_s, self.busy_s)
         most = max(own.weights_s, own.kv_s, own.compute_s, own.overhead_s)
-        if self.prompts_s >= _DOMINATES * most > 0:
-            return "prompts"
-        return own.bound if self.prompts_s * _DOMINATES <= most else "mixed"
+        if others >= _DOMINATES * most > 0:
+            return "prompts" if self.prompts_s >= self.busy_s else "busy"
+        return own.bound if others * _DOMINATES <= most else "mixed"
 
 
 # --------------------------------------------------------------------------------------------------------------- limits

@@ -121,12 +121,14 @@ def test_without_a_load_and_hardware_user_time_is_unknown():
 
 
 def test_8b_on_an_h100_at_64_streams_works_on_prompts_while_users_wait_for_replies():
-    """3000/150 tokens: 99 % of a user's time is the reply, 63 % of the device's is prefill."""
+    """3000/150 tokens: a first token takes 90 ms and the prompts of one step, 28 ms, the reply 149 steps of 44 ms: 98 %
+    of a user's time; 63 % of the device's is prefill.
+    """
     heavy = traffic(cls("rag", prompt=3000, output=150), target_concurrency=64)
     evidence = replace(declared(traffic=heavy), measurements=(), geometry=LLAMA_8B, device=H100)
     finding = only("W103", evidence)
     assert finding.status == "warn"
-    assert "99 % of their time on the reply" in finding.why
+    assert "98 % of their time on the reply" in finding.why
     assert "63 % of its own on prompts" in finding.why
     assert "--enable-prefix-caching" in " ".join(finding.remedies)
 

@@ -316,6 +316,47 @@ def test_one_bottleneck_of_a_step_is_named_everywhere():
     assert (data["bound"], data["largest"], data["limit_bound"], data["bound_at_peak"]) == ("kv", "prompts", "kv", "kv")
 
 
+def test_what_a_busy_engine_adds_to_a_prompt_stands_apart():
+    """8B on an H100: 25.4 ms of fixed time, of which 20.3 ms are spared where nothing else runs (5.1 beside 3.8 of
+    weights); one device has none
+    to leave out.
+    """
+    row = {**ROW, "model": "llama-3.1-8b", "count": 1, "tensor_parallel": 1, "quantization": None, "batch": 1}
+    found, load = asked({**row, "prompt_tokens": 128})
+    answer = predict(found, load)
+    prefill = forecast(answer)["prefill"]
+    assert prefill["parts"]["busy_engine"]["value"] == pytest.approx(20.29e-3, rel=1e-3)
+    assert prefill["alone"]["value"] == pytest.approx(prefill["seconds"]["value"] - 20.29e-3, rel=1e-3)
+    assert (prefill["largest"], guess({**row, "prompt_tokens": 128, "metric": "ttft_ms"})["bound"]) == (
+        "busy",
+        "overhead",
+    )
+    assert sum(p["value"] for n, p in prefill["parts"].items() if not n.startswith("of_which")) == pytest.approx(
+        prefill["seconds"]["value"]
+    )
+    text = " ".join(render(answer).split())
+    assert "to the first token in an engine that serves others" in text
+    assert "in an idle one" in text
+    assert "~ a busy engine 20.3 ms" in text
+    assert "fewer devices" not in text
+    assert "waiting in a busy engine takes most of it" in text
+
+
+def test_fewer_devices_are_named_where_there_are_several(run):
+    flags = ("--model", "llama-3.2-1b", "--accelerator", "h100-sxm", "--context", "100")
+    assert "fewer devices" in " ".join(run(*flags, "--count", "4", "--tp", "4")[1].split())
+    assert "launching kernels takes most of it" in " ".join(
+        run(*flags[:2], "--accelerator", "b200-sxm", "--context", "100")[1].split()
+    )
+
+
+def test_a_local_engine_is_never_called_busy(run):
+    flags = ("--model", "llama-3.1-8b", "--accelerator", "rtx-4090", "--engine", "llama.cpp", "--prompt", "512")
+    text = " ".join(run(*flags)[1].split())
+    assert "to the first token of a prompt alone" in text
+    assert "busy" not in text
+
+
 def test_a_part_is_never_larger_than_the_whole_it_stands_in():
     found = told()
     assert found.decode is not None

@@ -354,10 +354,11 @@ def test_an_idle_engine_spares_a_prompt_what_others_make_it_wait():
     """
     found = roofline.predict_prefill(llama(), settings(), H100, 512)
     assert found.overhead_s == pytest.approx(25.36e-3)
-    assert found.idle.overhead_s == pytest.approx(25.36e-3 / 5)
-    assert found.idle.seconds == pytest.approx(found.seconds - 20.288e-3)
-    assert (found.bound, found.idle.bound) == ("overhead", "compute")
-    assert found.low < found.idle.seconds
+    assert found.busy_s == pytest.approx(20.288e-3)
+    assert found.own.overhead_s == pytest.approx(25.36e-3 / 5)
+    assert found.own.seconds == pytest.approx(found.seconds - 20.288e-3)
+    assert (found.own.bound, found.largest) == ("compute", "busy")
+    assert found.low < found.own.seconds
 
 
 def test_moe_prompts_and_apple():

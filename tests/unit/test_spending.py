@@ -8,7 +8,10 @@ from auditor import spending
 from auditor.profile import Traffic
 from auditor.testing import H100, LLAMA_8B, make_evidence, make_settings
 from auditor.theory import cost, ranking, reach
+from auditor.theory.roofline import predict_decode
 from auditor.theory.shape import curve
+
+TWO = make_settings(tensor_parallel=2, devices=2)
 
 
 def test_a_request_s_money_is_shared_by_device_time() -> None:
@@ -25,11 +28,13 @@ def test_replicas_are_whole(wanted: float, one: float, replicas: int) -> None:
 
 
 def test_a_row_of_the_ranking_costs_its_share_of_the_batch() -> None:
-    """Two devices at 1.80 an hour are 0.001 a second; 8 requests share it."""
-    row = ranking.ranked(
-        LLAMA_8B, make_settings(tensor_parallel=2, devices=2), H100, 8, (800, 100, 850), 1.8, holds=True, mine=True
-    )
-    assert row.request == pytest.approx(row.ttft + 99 * row.tpot)
+    """Two devices at 1.80 an hour are 0.001 a second; 8 requests share it. While one stays, each of the 7 others brings
+    its prompt: a hundredth of that is waited for with each of the 100 tokens, the first included.
+    """
+    row = ranking.ranked(LLAMA_8B, TWO, H100, 8, (800, 100, 850), 1.8, holds=True, mine=True)
+    alone = predict_decode(LLAMA_8B, TWO, H100, 8, 850)
+    assert row.request == pytest.approx(row.ttft + 99 * row.tpot + (row.tpot - alone.seconds))
+    assert row.tpot > 1.01 * alone.seconds
     assert row.cost == pytest.approx(row.request * 0.001 / 8)
     assert (row.key, row.confidence, row.mine) == (H100.key, "A", True)
 
