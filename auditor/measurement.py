@@ -71,11 +71,13 @@ class Sample:
 
     @property
     def tpot(self) -> float | None:
-        """Seconds per output token after the first event; None for a one-token reply."""
+        """Seconds per output token after the first event; None for a one-token reply and for one that came all at once,
+        whose speed nobody saw.
+        """
         if self.ttft is None or self.e2e is None or self.output_tokens is None:
             return None
-        rest = self.output_tokens - self.first_tokens
-        return (self.e2e - self.ttft) / rest if rest > 0 and len(self.arrivals) > 1 else None
+        rest, span = self.output_tokens - self.first_tokens, self.e2e - self.ttft
+        return span / rest if rest > 0 and span > 0 and not self.buffered else None
 
     @property
     def tps(self) -> float | None:
