@@ -32,10 +32,11 @@ from auditor.theory.idle import idle
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.ladders import Ladders
 from auditor.theory.levers import by_bound
+from auditor.theory.physics import sure_seconds
 from auditor.theory.settings import Settings
 from auditor.theory.statistics import Interval
 from auditor.theory.step_costs import plain_costs
-from auditor.units import percent
+from auditor.units import percent, plain, quantity
 from checks import hardware_choice, hardware_declared, hardware_limits, hardware_reach, hardware_use
 
 __all__ = ["CHECK"]
@@ -47,11 +48,12 @@ _Theory = tuple[Geometry, Settings, Device]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Seen:
-    """What a ladder says of a phase: its bound by name, the parts with their intervals, what else it allows, what
-    speaks against it, and why it says nothing.
+    """What a ladder says of a phase: its bound by name, its seconds at the target, the parts with their intervals, what
+    else it allows, what speaks against it, and why it says nothing.
     """
 
     bound: str = "unknown"
+    seconds: float | None = None
     parts: Mapping[str, Interval] = field(default_factory=dict)
     others: tuple[str, ...] = ()
     conflict: str | None = None
@@ -67,6 +69,10 @@ def h202_bottleneck(evidence: Evidence) -> Iterable[Finding]:
         prefill, decode = _read(told.prefill) if told.prefill else _short(evidence, prompt), _read(told.decode)
     else:
         prefill, decode = _prompts_alone(evidence, prompt), _steps_alone(evidence, batch, context)
+    if theory is not None and batch is not None and prompt > 0:
+        tokens = max(1, round(min(prompt, theory[1].max_num_batched_tokens or prompt)))
+        prefill = _beside_limit("a prompt", prefill, roofline.prefill_limit(*theory, tokens), theory[2])
+        decode = _beside_limit("a step", decode, roofline.decode_limit(*theory, batch, context), theory[2])
     yield _bound(evidence, "prefill", parts.predicted_prefill(theory, prompt), _with_prompts(prefill, told))
     yield _bound(evidence, "decode", parts.predicted_decode(theory, batch, context), _with_steps(decode, told))
 
@@ -78,7 +84,21 @@ def _read(told: PhaseBound | None) -> _Seen:
     if told.noise is not None:
         return _Seen(blind=parts.scattered(told.noise))
     others = tuple(bound for bound in told.possible if bound != told.bound)
-    return _Seen(bound=told.bound, parts=told.parts, others=others, conflict=told.conflict)
+    return _Seen(bound=told.bound, seconds=told.seconds, parts=told.parts, others=others, conflict=told.conflict)
+
+
+def _beside_limit(what: str, seen: _Seen, limit: roofline.Limit, device: Device) -> _Seen:
+    """How far from the physical limit it runs, as a note."""
+    if seen.seconds is None or limit.seconds <= 0:
+        return seen
+    doubt = "" if sure_seconds(device, limit) >= limit.seconds else "provisional "
+    times = f"{plain(seen.seconds / limit.seconds)} times the {doubt}physical limit of {quantity(limit.seconds, 's')}"
+    numbers = (
+        Number.of(f"{what} at the target", seen.seconds, "s", "measured"),
+        Number.of(f"physical limit of {what}", limit.seconds, "s", "computed"),
+    )
+    note = f"{what} takes {quantity(seen.seconds, 's')}, {times}"
+    return replace(seen, numbers=(*numbers, *seen.numbers), notes=(note, *seen.notes))
 
 
 def _short(evidence: Evidence, prompt: float) -> _Seen:
@@ -113,7 +133,8 @@ def _with_prompts(seen: _Seen, told: Classification | None) -> _Seen:
     if told is None or seen.bound == "unknown":
         return seen
     notes = ("attention costs far more than fused kernels need (H206)",) if told.fused is False else ()
-    return replace(seen, numbers=_reached("share of the compute peak, longest prompt", told.flops), notes=notes)
+    numbers = _reached("share of the compute peak, longest prompt", told.flops)
+    return replace(seen, numbers=(*seen.numbers, *numbers), notes=(*seen.notes, *notes))
 
 
 def _with_steps(seen: _Seen, told: Classification | None) -> _Seen:
@@ -131,7 +152,7 @@ def _with_steps(seen: _Seen, told: Classification | None) -> _Seen:
             note=note,
         )
         numbers += (knee,)
-    return replace(seen, numbers=numbers, notes=told.notes)
+    return replace(seen, numbers=(*seen.numbers, *numbers), notes=(*seen.notes, *told.notes))
 
 
 def _reached(name: str, found: Efficiency | None) -> tuple[Number, ...]:
@@ -156,15 +177,13 @@ def _bound(evidence: Evidence, phase: str, predicted: Mapping[str, float], seen:
         "subject": phase,
         "where": evidence.where("deployment.accelerator"),
         "confidence": "high" if predicted and seen.parts and not seen.others else "medium",
-        "numbers": (*_times(predicted, seen.parts), *seen.numbers),
+        "numbers": (*seen.numbers, *_times(predicted, seen.parts)),
     }
     provisional = evidence.device is not None and bool(seen.parts) and _rests_on(phase, evidence.device)
     guessed = evidence.device is not None and evidence.device.kind == "cpu" and not seen.parts
     if guessed and seen.blind:
-        why = (
-            f"{phase.capitalize()} cannot be told: arithmetic says {expected}, but what engines reach of a CPU differs "
-        )
-        why += "too widely to rest on that alone."
+        why = f"{phase.capitalize()} cannot be told: arithmetic says {expected}, but what engines reach of a CPU "
+        why += "differs too widely to rest on that alone."
         missing = f"a {phase} ladder that can be read, with nothing else running; this one is {seen.blind}"
         return CHECK.finding("H202", "inconclusive", why, missing=missing, **(rest | {"confidence": "low"}))
     rest["confidence"] = "low" if guessed else rest["confidence"]

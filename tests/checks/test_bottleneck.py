@@ -240,6 +240,7 @@ def test_the_bottleneck_is_predicted_and_measured():
     prefill, decode = of("H202", "prefill", evidence), of("H202", "decode", evidence)
     assert (prefill.status, prefill.confidence) == ("pass", "high")
     assert "bound by compute (measured and predicted)" in prefill.why
+    assert "; a prompt takes 196 ms, 1.51 times the physical limit of 130 ms." in prefill.why  # 0.020 + 8,000 x 22 us
     assert "no single bound" in decode.why
     parts = {n.name: n for n in decode.numbers}
     assert parts["kv, measured"].value == pytest.approx(16 * 8050 * 5e-8, rel=0.02)
@@ -298,7 +299,8 @@ def test_arithmetic_on_provisional_figures_contradicts_no_ladder():
     device = replace(H100, confidence="C", figures={"memory": "A", "bandwidth": "B", "flops": "C"})
     finding = of("H202", "prefill", replace(ladder(**(LAW | {"t0": 0.5, "per_token": 1e-7})), device=device))
     assert (finding.status, finding.confidence) == ("pass", "medium")
-    assert finding.why.endswith("(measured; arithmetic on provisional figures says compute).")
+    assert "(measured; arithmetic on provisional figures says compute)" in finding.why
+    assert "times the provisional physical limit" in finding.why
     decode = of("H202", "decode", replace(ladder(**CACHED), device=device))
     assert decode.confidence == "high"  # bandwidth is certain
 
