@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from auditor.loads import Plan, Purpose
 from auditor.measurement import Measurement, Sample, Served, accepted_length
+from auditor.points import Nearest
 from auditor.profile import Conflict, Profile
 from auditor.theory import levers
 from auditor.theory.carrying import PoolRange, computed_pool, known_pool
@@ -57,9 +58,6 @@ class Location:
         return f"{self.file}:{self.line}:{self.column}"
 
 
-# ------------------------------------------------------------------------------------------------------------ coverage
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoverageItem:
     """One concept (ttft, tps, memory, and running, waiting, preemptions ...) and how far up the ladder it got.
@@ -100,7 +98,8 @@ class Evidence:
     `lines` maps profile paths ("slo.ttft.p95", "traffic.classes.0.share") to places; `settings` are the values used by
     theory with `setting_sources` saying where each came from; `flags` maps profile fields to the flag of the engine in
     use; `candidates` are other catalogue accelerators for remedies, `ranking` how they would serve the target;
-    `metric_names` maps concepts to the engine's own metric names; `today` is the ISO date of the run.
+    `metric_names` maps concepts to the engine's own metric names; `today` is the ISO date of the run; `nearest` says
+    where an audit that failed under load would pass.
     """
 
     profile: Profile
@@ -123,6 +122,7 @@ class Evidence:
     ranking: tuple[Ranked, ...] = ()
     metric_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    nearest: Nearest | None = None
 
     def loads(self, purpose: Purpose) -> tuple[Measurement, ...]:
         """The measurements of one purpose, in the order in which they ran."""

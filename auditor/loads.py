@@ -10,7 +10,7 @@ from typing import Literal
 
 __all__ = ["BLOCK_TOKENS", "Load", "Logged", "Plan", "PlanNote", "Purpose", "Shape", "Turn", "talks"]
 
-Purpose = Literal["cold", "unshared", "slo", "prefill", "decode"]
+Purpose = Literal["cold", "unshared", "slo", "prefill", "decode", "nearest"]
 
 BLOCK_TOKENS = 512
 """Prompt tokens that each of a shape's `blocks` stands for, as in traces with a hash for each block (Mooncake)."""

@@ -1,24 +1,24 @@
 """The pipeline: profile -> served -> plan -> measurements -> evidence -> findings -> report, one line a stage."""
 
 import datetime
-import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from auditor import looks, plugins, store, verdict
+from auditor import judgement, looks, nearest, plugins, store, verdict
 from auditor.catalog import accelerators, metrics
 from auditor.emulator.process import start_process
 from auditor.emulator.spec import spec_from
 from auditor.engines.flavours import FLAVOURS, flag_names
 from auditor.engines.settings import conflicts, engine_of, resolve
-from auditor.errors import AuditError, NothingMeasured, UsageError
-from auditor.evidence import Evidence, Finding, Report, Rule
+from auditor.errors import NothingMeasured, UsageError
+from auditor.evidence import Evidence, Report
 from auditor.instruments.inputs import Inputs
 from auditor.instruments.load import Load as Asked
 from auditor.instruments.ranking import declared_prices, ranking
+from auditor.levels import Levels
 from auditor.loading import Here, Loaded, load_monitoring, load_profile, resolve_device, resolve_draft, resolve_model
 from auditor.loads import Load, Logged, Plan
 from auditor.measurement import Measurement, Sample, Served
@@ -35,7 +35,6 @@ from auditor.profile import Profile
 from auditor.redact import Redactor
 from auditor.theory import roofline
 from auditor.theory.device import Device
-from auditor.validity import family
 
 __all__ = ["Event", "Options", "audit", "judge", "plan_offline", "unsaved"]
 
@@ -56,8 +55,6 @@ class Options:
 
 _RANKED = 8  # accelerators in time, and in money where prices are declared
 
-_WORKS = "a rule that works on this evidence"
-
 
 async def audit(loaded: Loaded, options: Options, events: Listener) -> Report:
     """Audit a deployment from profile to report; `options.save` keeps what is measured as it comes in."""
@@ -71,7 +68,7 @@ async def audit(loaded: Loaded, options: Options, events: Listener) -> Report:
                 evidence = await _served(evidence, profile, loaded, events)
                 evidence = replace(evidence, plan=_planned(evidence, profile, loaded.log))
                 keep.update(evidence)
-                evidence = await _measured(evidence, profile, loaded, keep, events)
+                evidence = await _measured(evidence, profile, loaded, keep, events, options.only)
         evidence = keep.redact(_ranked(evidence))
         report = conclude(evidence, options)
         keep.finish(evidence, report)
@@ -87,7 +84,7 @@ def judge(folder: Path, *, profile: Path | None, options: Options) -> Report:
         loaded = load_profile(profile)
         _refuse_other_traffic(evidence, loaded)
         declared = replace(declare(loaded, options, _then(evidence)), today=evidence.today, offline=evidence.offline)
-        seen = replace(declared, plan=evidence.plan, measurements=evidence.measurements)
+        seen = replace(declared, plan=evidence.plan, measurements=evidence.measurements, nearest=evidence.nearest)
         evidence = _ranked(with_served(seen, loaded, evidence.served))
         with store.recording(None, loaded, evidence) as keep:
             evidence = keep.redact(evidence)
@@ -109,13 +106,10 @@ def _refuse_other_traffic(evidence: Evidence, loaded: Loaded) -> None:
 
 def conclude(evidence: Evidence, options: Options) -> Report:
     """Judge evidence by every installed check: the same evidence gives the same report."""
-    checks = plugins.load_checks()
-    validities = family.FAMILY.rules if evidence.measurements else ()
-    rules = (*validities, *(rule for check in checks for rule in check.rules))
-    findings = [finding for rule in rules for finding in _judged(rule, evidence)]
+    evidence = replace(evidence, nearest=nearest.judged(evidence))
     return verdict.decide(
-        findings,
-        checks,
+        judgement.findings(evidence),
+        plugins.load_checks(),
         evidence.profile,
         evidence,
         today=options.today or evidence.today,
@@ -123,24 +117,6 @@ def conclude(evidence: Evidence, options: Options) -> Report:
         on_inconclusive=options.on_inconclusive or "inconclusive",
         interrupted=_interrupted(evidence),
     )
-
-
-def _judged(rule: Rule, evidence: Evidence) -> tuple[Finding, ...]:
-    """What a rule finds. One that breaks has decided nothing, and must not take what was measured with it.
-
-    A broken T rule leaves every pass in doubt: it might have voided it.
-    """
-    try:
-        return tuple(rule.judge(evidence))
-    except AuditError:
-        raise
-    except Exception as error:
-        if os.environ.get("AUDIT_TRACEBACK"):
-            raise
-        why = f"this rule broke ({type(error).__name__}: {error}); set AUDIT_TRACEBACK=1 to see where, and report it"
-        broken = Finding(rule=rule.id, status="inconclusive", title=rule.title, why=why, deciding=True, missing=_WORKS)
-        letters = [check.question for check in plugins.load_checks()] if rule in family.FAMILY.rules else ()
-        return (replace(broken, voids=tuple(f"{letter}:pass" for letter in letters)),)
 
 
 def plan_offline(loaded: Loaded) -> Plan:
@@ -293,10 +269,15 @@ async def _served(evidence: Evidence, profile: Profile, loaded: Loaded, events: 
     return with_served(evidence, loaded, served)
 
 
-async def _measured(
-    evidence: Evidence, profile: Profile, loaded: Loaded, keep: store.Recording, events: Listener
+async def _measured(  # noqa: PLR0917
+    evidence: Evidence,
+    profile: Profile,
+    loaded: Loaded,
+    keep: store.Recording,
+    events: Listener,
+    only: Sequence[str] | None,
 ) -> Evidence:
-    """The evidence with every load of its plan measured."""
+    """The evidence with every load of its plan measured, and where it fails under load some of a lighter one."""
     plan, served = evidence.plan, evidence.served
     if plan is None or served is None:
         return evidence
@@ -305,8 +286,10 @@ async def _measured(
     async with local_source(profile, served, loaded.key, plan, loaded.prompts) as ready:
         watcher, judge = _watcher(keep, events), replace(_judge(evidence), harm=ready.harm)
         spent, budget = ready.spent_tokens, profile.probe.budget
-        measured = await run_plan(plan, ready.source, budget, watcher, judge=judge, spent_tokens=spent)
-        return replace(evidence, measurements=measured)
+        levels = Levels(evidence, ready, watcher, nearest.RULES, budget=budget, log=loaded.log)
+        levels.measured += await run_plan(plan, ready.source, budget, watcher, judge=judge, spent_tokens=spent)
+        levels.evidence = replace(evidence, measurements=tuple(levels.measured))
+        return await nearest.seek(levels, only or ())
 
 
 def _judge(evidence: Evidence) -> Judge:

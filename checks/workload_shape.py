@@ -14,6 +14,7 @@ the two a user waits for says which SLO matters; which of the two the device wor
 | W110 W111 W112 W114 | TTFT, TPS, E2E and first-answer SLOs, overall and per class | yes |
 | W113 | error rate | yes |
 | W120 | does the queue grow at the target load? | yes |
+| W130 | where it fails under load: what lighter load passes? | no |
 """
 
 import math
@@ -28,6 +29,7 @@ from auditor.theory.alternatives import what_ifs
 from auditor.theory.deciding import Judged
 from auditor.theory.dominance import AT_ODDS, MATTERS, PHASE, Wait, leans
 from auditor.units import count, percent, quantity
+from checks import nearest
 
 __all__ = ["CHECK"]
 
@@ -359,6 +361,11 @@ def w120_overload(evidence: Evidence) -> Iterable[Finding]:
             yield CHECK.finding("W120", "warn", why, remedies=("measure for longer (probe.budget)",), **rest)
 
 
+def w130_nearest(evidence: Evidence) -> Iterable[Finding]:
+    for status, why, rest in nearest.below_the_target(evidence):
+        yield CHECK.finding("W130", status, why, **rest)
+
+
 CHECK = Check(
     question="W",
     title="Workload shape",
@@ -376,5 +383,6 @@ CHECK = Check(
         Rule("W113", "Error rate", w113_errors),
         Rule("W114", "First-answer SLO", w114_first_answer),
         Rule("W120", "Overload at the target", w120_overload),
+        Rule("W130", "Nearest load that passes", w130_nearest),
     ),
 )

@@ -265,6 +265,8 @@ def render(report: Report) -> str:
     lines = [f"# {escape(report.verdict_line)}", "", escape(" | ".join(words.context(report))), ""]
     if reason := words.unsent(report):
         lines += [f"No load: {escape(reason)}", ""]
+    if (nearest := report.evidence.nearest) is not None:
+        lines += [f"Nearest pass: {escape(nearest.sentence)}", ""]
     if report.interrupted:
         lines += [f"Stopped early: {escape(report.interrupted)}", ""]
     lines += [*_questions(report), "", f"{words.counts(report.findings)}{_more(report)}."]

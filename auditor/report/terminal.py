@@ -56,6 +56,8 @@ def _verdict(report: Report, paint: _Paint) -> Iterable[str]:
     yield from _wrap(" | ".join(words.context(report)), "  ", 2)
     if reason := words.unsent(report):
         yield from _wrap(reason, "  no load: ", 4)
+    if (nearest := report.evidence.nearest) is not None:
+        yield from _wrap(words.clean(nearest.sentence), "  nearest pass: ", 4)
     if report.interrupted:
         yield from _wrap(words.clean(report.interrupted), "  stopped early: ", 4)
 
