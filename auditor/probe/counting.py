@@ -6,6 +6,7 @@
 Two texts of known numbers of words are enough to turn words into tokens and to tell a template (`prompts.calibrate`).
 """
 
+import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ __all__ = ["Counted", "counted", "cycles"]
 
 Api = Literal["chat", "completions"]
 Force = Literal["min_tokens", "ignore_eos"]
+_WAIT = 5.0  # seconds for all counts: they are small, and there is another way
 Count = Callable[[Contact, str, Api, str], Awaitable[int | None]]
 
 
@@ -36,6 +38,14 @@ class Counted:
 
 async def counted(contact: Contact, model: str, apis: tuple[Api, ...], context: int | None = None) -> Counted | None:
     """The lengths of words on this server, by the first of `apis` that it counts; None where it counts nothing."""
+    try:
+        async with asyncio.timeout(_WAIT):
+            return await _counted(contact, model, apis, context)
+    except TimeoutError:
+        return None
+
+
+async def _counted(contact: Contact, model: str, apis: tuple[Api, ...], context: int | None) -> Counted | None:
     ways: tuple[tuple[Count, Force], ...] = ((_by_count, "min_tokens"), (_by_tokens, "ignore_eos"))
     for count, force in ways:
         for api in apis:

@@ -3,9 +3,9 @@
     GET /v1/models, /metrics and the engine's own information pages -> which engine, which model, which settings
     a few tiny generations (`preflight`)                            -> how the load must be phrased
 
-At most nine GETs and ten generations are sent. Everything that stands in the way of a load raises PreflightFailed in
-one line that says where, what and what to do. Nothing that a server sent is kept but typed facts and metric names:
-replies such as SGLang's /server_info hold keys in clear.
+At most nine GETs, four counts of tokens and ten generations are sent. Everything that stands in the way of a load
+raises PreflightFailed in one line that says where, what and what to do. Nothing that a server sent is kept but typed
+facts and metric names: replies such as SGLang's /server_info hold keys in clear.
 """
 
 import math
@@ -18,6 +18,7 @@ from auditor.engines.flavours import FLAVOURS
 from auditor.errors import PreflightFailed
 from auditor.measurement import Served
 from auditor.probe.contact import Contact, connect, place_of
+from auditor.probe.counting import counted
 from auditor.probe.exposition import parse_page
 from auditor.probe.models import choose_model, list_models, names_of
 from auditor.probe.preflight import Answers, forced, preflight
@@ -66,18 +67,20 @@ async def _discover(profile: Profile, key: str | None, deadlines: Deadlines, wai
         await _read_info(contact, flavour, replies)
         pages, more = await _engine_page(contact, flavour, replies, pages)
         exporters, missing = await _exporters(contact)
+        values, sources = flavour.read_served(replies)
+        values = _typed(values)
+        model = choose_model(profile, replies, certain=flavour.name != "generic")
+        context = values.get("max_model_len")
+        answers = await preflight(
+            _target(profile, key, model),
+            deadlines,
+            any_api=profile.endpoint.api == "auto",
+            context=context,
+            served=names_of(replies),
+            count=lambda target: counted(contact, target.model, (target.api,), context),
+        )
     finally:
         await contact.client.aclose()
-    values, sources = flavour.read_served(replies)
-    values = _typed(values)
-    model = choose_model(profile, replies, certain=flavour.name != "generic")
-    answers = await preflight(
-        _target(profile, key, model),
-        deadlines,
-        any_api=profile.endpoint.api == "auto",
-        context=values.get("max_model_len"),
-        served=names_of(replies),
-    )
     return _served(
         flavour=flavour,
         source=source,

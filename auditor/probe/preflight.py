@@ -1,25 +1,29 @@
 """A few tiny generations before any load: does the endpoint stream, count, obey lengths, and how long are its words?
 
 Three requests where all is well: a short question whose reply is forced to 16 tokens, and two prompts of known numbers
-of words for one token each. Each thing that an endpoint does not have (min_tokens, stream_options, chat) and each
-failure that may pass costs one request more, ten in all at the most: an endpoint that fails now and then is measured,
-not turned away. Token ids are never sent: an engine may die of one it does not know.
+of words for one token each, of which a server is spared that counts tokens without generating (`counting`). Each thing
+that an endpoint does not have (min_tokens, stream_options, chat) and each failure that may pass costs one request more,
+ten in all at the most: an endpoint that fails now and then is measured, not turned away. Token ids are never sent: an
+engine may die of one it does not know.
 """
 
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from auditor.errors import PreflightFailed
 from auditor.measurement import Sample
+from auditor.probe.counting import Counted, cycles
 from auditor.probe.load import ask
 from auditor.probe.models import listed
 from auditor.probe.prompts import CYCLE, calibrate, filler
 from auditor.probe.target import Deadlines, Target
 
-__all__ = ["Answers", "preflight"]
+__all__ = ["Answers", "Count", "forced", "preflight"]
+
+Count = Callable[[Target], Awaitable[Counted | None]]
 
 _TOKENS = 16
 _QUESTION = "Reply with the single word yes."
@@ -41,6 +45,8 @@ class Answers:
     round_trip: float | None = None
     tokens_per_word: float | None = None
     template_tokens: int = 0
+    spent_requests: int = 0
+    spent_tokens: int = 0
     warnings: list[str] = field(default_factory=list)
 
 
@@ -53,6 +59,7 @@ class _Talk:
     any_api: bool
     tried: set[str] = field(default_factory=set)
     sent: int = 0
+    tokens: int = 0
     round_trip: float | None = None
 
     async def ask(self, prompt: str, tokens: int) -> Sample:
@@ -72,6 +79,7 @@ class _Talk:
     async def _once(self, prompt: str, tokens: int) -> Sample:
         self.sent += 1
         sample = await ask(self.target, prompt, tokens, self.deadlines, load="preflight")
+        self.tokens += (sample.prompt_tokens or 0) + (sample.output_tokens or 0)
         if sample.connect is not None:  # one round trip, and one more for TLS 1.3
             trip = sample.connect / 2 if self.target.url.startswith("https:") else sample.connect
             self.round_trip = min(trip, self.round_trip or trip)
@@ -118,12 +126,19 @@ def _refuses_fields(text: str) -> bool:
 
 
 async def preflight(
-    target: Target, deadlines: Deadlines, *, any_api: bool, context: int | None, served: Sequence[str] = ()
+    target: Target,
+    deadlines: Deadlines,
+    *,
+    any_api: bool,
+    context: int | None,
+    served: Sequence[str] = (),
+    count: Count | None = None,
 ) -> Answers:
     """Ask the few questions and say how the load must be phrased.
 
     `any_api` allows completions where chat does not work; `context` is the context length, if known; `served` are the
-    models that the server lists. Raises PreflightFailed, in one line, where no load could be judged.
+    models that the server lists; `count` counts words without a generation where the server can. Raises
+    PreflightFailed, in one line, where no load could be judged.
     """
     talk = _Talk(replace(target, force="min_tokens"), deadlines, any_api)
     answers = Answers(target)
@@ -132,9 +147,10 @@ async def preflight(
         raise PreflightFailed(_why(sample, talk.target, deadlines, served))
     answers.first_ttft = sample.ttft
     await _lengths(talk, sample, answers)
-    await _calibrate(talk, answers, context)
+    await _calibrate(talk, answers, context, count)
     answers.target = talk.target
     answers.round_trip = talk.round_trip
+    answers.spent_requests, answers.spent_tokens = talk.sent, talk.tokens
     return answers
 
 
@@ -177,11 +193,15 @@ def _note(sample: Sample, answers: Answers) -> None:
     answers.cached_tokens = answers.cached_tokens or sample.cached_tokens is not None
 
 
-async def _calibrate(talk: _Talk, answers: Answers, context: int | None) -> None:
-    """Tokens of a word and of the template, from two prompts that the server counts."""
-    cycles = (1, 2) if context is not None and context < 8 * CYCLE else (1, 4)
+async def _calibrate(talk: _Talk, answers: Answers, context: int | None, count: Count | None) -> None:
+    """Tokens of a word and of the template: by /tokenize, else from two prompts that the server counts."""
+    found = None if count is None else await count(talk.target)
+    if found is not None:
+        answers.tokens_per_word, answers.template_tokens = found.tokens_per_word, found.template_tokens
+        return
+    lengths = cycles(context)
     counts = []
-    for number in cycles:
+    for number in lengths:
         words = number * CYCLE
         sample = await talk.ask(filler(words, secrets.token_hex(8)), 1)
         if not sample.good:
@@ -189,7 +209,7 @@ async def _calibrate(talk: _Talk, answers: Answers, context: int | None) -> None
         answers.cached_tokens = answers.cached_tokens or sample.cached_tokens is not None
         if sample.prompt_tokens is not None:
             counts.append((words, sample.prompt_tokens))
-    if len(counts) == len(cycles):
+    if len(counts) == len(lengths):
         answers.tokens_per_word, answers.template_tokens = calibrate(counts)
     else:
         answers.warnings.append(
@@ -255,4 +275,6 @@ def forced(answers: Answers) -> dict[str, Any]:
         "round_trip": answers.round_trip,
         "tokens_per_word": answers.tokens_per_word,
         "template_tokens": answers.template_tokens,
+        "spent_requests": answers.spent_requests,
+        "spent_tokens": answers.spent_tokens,
     }

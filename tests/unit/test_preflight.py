@@ -331,7 +331,8 @@ def test_a_gateway_that_does_not_know_the_model():
 
 def test_an_endpoint_as_it_should_be_costs_three_generations():
     served, fake = on(GOOD)
-    assert fake.paths("POST") == ["/v1/chat/completions"] * 3
+    assert [one for one in fake.paths("POST") if one.startswith("/v1")] == ["/v1/chat/completions"] * 3
+    assert (served.spent_requests, served.spent_tokens) == (3, 16 + 17 + 1 + 74 + 1 + 266)
     assert served.api == "chat"
     assert served.streaming is served.usage is served.min_tokens is True
     assert served.ignore_eos is None
@@ -341,7 +342,7 @@ def test_an_endpoint_as_it_should_be_costs_three_generations():
     assert served.cached_tokens is False
     assert served.first_ttft > 0
     assert served.round_trip > 0
-    bodies = [one.body for one in fake.asked if one.method == "POST"]
+    bodies = [one.body for one in fake.asked if one.path.endswith("/completions")]
     assert [body["min_tokens"] for body in bodies] == [16, 1, 1]
     assert all(isinstance(body["messages"][0]["content"], str) for body in bodies)
 
@@ -466,7 +467,7 @@ def test_a_failure_that_passes_does_not_end_the_audit():
     replies = iter([stream([{"error": {"message": "try again", "code": 503}}]), reply("", 503)])
     served, fake = on({"GET /v1/models": MODELS, CHAT: lambda asked: next(replies, None) or generation(asked)})
     assert served.min_tokens is True
-    assert len(fake.paths("POST")) == 5
+    assert [one for one in fake.paths("POST") if one.startswith("/v1")] == ["/v1/chat/completions"] * 5
 
 
 def test_a_generation_that_never_comes():
