@@ -155,12 +155,12 @@ def test_an_unmeasured_or_slower_cache_is_none():
 
 
 def test_what_other_programs_took_is_added():
-    """A core that had 60 % of the time shared memory too: 40 GB/s may be 50 once it is alone."""
+    """A core that had 60 % of the time shared memory too: 40 GB/s may be 60 once it is alone."""
     device = described(FACTS, Speeds(200e9, 60e9, 40e9, share=0.6))
-    assert device.bandwidth == 50e9
-    assert device.caches == ((4 << 20, 250e9), (64 << 20, 75e9))
-    assert any("1.25 times what was measured" in note and "60 %" in note for note in device.notes)
-    assert not any("1.25" in note for note in described(FACTS, Speeds(200e9, 60e9, 40e9, share=0.95)).notes)
+    assert device.bandwidth == 60e9
+    assert device.caches == ((4 << 20, 300e9), (64 << 20, 90e9))
+    assert any("1.5 times what was measured" in note and "60 %" in note for note in device.notes)
+    assert not any("times what was" in note for note in described(FACTS, Speeds(200e9, 60e9, 40e9, share=0.95)).notes)
 
 
 def test_where_caches_are_not_told_the_fastest_speed_stands_for_memory():
