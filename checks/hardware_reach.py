@@ -104,9 +104,11 @@ def _seen(o: Objective, judged: judging.Judged) -> Number:
 
 
 def _doubted(evidence: Evidence, o: Objective) -> str:
-    """A mark for what rests on figures that are recalled or in dispute."""
+    """A mark for what rests on figures that are recalled or in dispute, or on what engines reach of a CPU."""
     device = evidence.device
-    rests = device is not None and any(device.certainty(figure) == "C" for figure in RESTS_ON[o.metric])
+    if device is None:
+        return ""
+    rests = device.kind == "cpu" or any(device.certainty(figure) == "C" for figure in RESTS_ON[o.metric])
     return " (provisional)" if rests else ""
 
 

@@ -141,6 +141,8 @@ def test_provisional_figures_mark_what_rests_on_them() -> None:
     ttft, tps = judge("H210", replace(asked(Slo(tps={"p05": 10.0}, ttft={"p95": 9.0})), device=device))
     assert ("(provisional)" in ttft.why, ttft.confidence) == (True, "low")
     assert ("(provisional)" in tps.why, tps.confidence) == (False, "medium")
+    (cpu,) = judge("H210", replace(asked(Slo(tps={"p05": 10.0})), device=replace(device, kind="cpu")))
+    assert ("(provisional)" in cpu.why, cpu.confidence) == (True, "low")  # whatever is known of its bandwidth
 
 
 def test_replies_are_expected_from_prompt_and_steps() -> None:
