@@ -18,8 +18,10 @@ __all__ = [
     "ProfileName",
     "RunFolder",
     "Today",
+    "Wait",
     "date",
     "letters",
+    "seconds",
 ]
 
 
@@ -61,6 +63,19 @@ Today = Annotated[
     str | None,
     typer.Option("--today", metavar="DATE", help="Judge waivers as of this ISO date.", show_default=False),
 ]
+Wait = Annotated[
+    str, typer.Option("--wait", metavar="DURATION", help="How long a server may take to answer while it still starts.")
+]
+
+
+def seconds(flag: str, text: str) -> float:
+    """The seconds of a duration such as 90s or 5m; raises UsageError for anything else."""
+    from auditor.units import DURATION
+
+    try:
+        return DURATION.parse(text)
+    except ValueError as error:
+        raise UsageError(f"{flag} {text[:60]}: {error}") from None
 
 
 def date(text: str | None) -> str | None:

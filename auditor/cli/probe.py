@@ -10,12 +10,14 @@ import typer
 
 from auditor.cli.deployment import AsJson, option
 from auditor.cli.exits import INTERRUPTED, NOT_READY
+from auditor.cli.options import Wait, seconds
 from auditor.cli.output import write
 from auditor.cli.watched import watched
 from auditor.errors import UsageError
 
 if TYPE_CHECKING:
     from auditor.instruments.probe import Probed
+    from auditor.probe.events import Listener
 
 __all__ = ["command"]
 
@@ -75,6 +77,7 @@ def command(
     extra_body: ExtraBody = None,
     error_rate: ErrorRate = "1%",
     stall: Stall = "60s",
+    wait: Wait = "0s",
     seed: Seed = 0,
     as_json: AsJson = False,
     requests_out: Rows = None,
@@ -91,8 +94,9 @@ def command(
     from auditor.instruments.probe import Question
     from auditor.probe.instrument import measure
     from auditor.probe.target import Deadlines
-    from auditor.profile import Endpoint
-    from auditor.units import DURATION, SHARE
+    from auditor.probe.waiting import until_there
+    from auditor.profile import Endpoint, Profile
+    from auditor.units import SHARE
 
     question = Question(
         concurrency=concurrency,
@@ -114,11 +118,16 @@ def command(
         extra_body=_body(extra_body),
     )
     allowed = _value("--error-rate", error_rate, SHARE.parse)
-    deadlines = Deadlines(gap=_value("--stall", stall, DURATION.parse))
+    deadlines, patience = Deadlines(gap=seconds("--stall", stall)), seconds("--wait", wait)
     if requests_out is not None:
         _check_writable(requests_out)
     key = _key(api_key_env)
-    probed = watched(lambda show: measure(question, endpoint, key, show, deadlines))
+
+    async def work(show: "Listener") -> "Probed":
+        await until_there(Profile(version=1, name="probe", endpoint=endpoint), key, patience, show)
+        return await measure(question, endpoint, key, show, deadlines)
+
+    probed = watched(work)
     _deliver(probed, requests_out, as_json=as_json)
     raise typer.Exit(_exit_code(probed, allowed))
 

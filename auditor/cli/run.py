@@ -1,14 +1,18 @@
 """`audit run PROFILE`: the whole audit."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from auditor.cli.options import Offline, OnInconclusive, Only, Output, ProfileName, Today, date, letters
+from auditor.cli.options import Offline, OnInconclusive, Only, Output, ProfileName, Today, Wait, date, letters, seconds
 from auditor.cli.output import deliver, targets
 from auditor.cli.watched import watched
 from auditor.errors import UsageError
+
+if TYPE_CHECKING:
+    from auditor.evidence import Report
+    from auditor.probe.events import Listener
 
 __all__ = ["command"]
 
@@ -27,6 +31,7 @@ def command(
     only: Only = None,
     on_inconclusive: OnInconclusive = None,
     today: Today = None,
+    wait: Wait = "0s",
 ) -> None:
     """Audit a deployment: discover, probe, judge, report.
 
@@ -44,8 +49,16 @@ def command(
     options = Options(
         only=letters(only), offline=offline, save=save, on_inconclusive=on_inconclusive, today=date(today)
     )
-    loaded = load_profile(profile)
-    report = watched(lambda show: audit(loaded, options, show))
+    loaded, patience = load_profile(profile), seconds("--wait", wait)
+
+    async def work(show: "Listener") -> "Report":
+        if patience and not offline and loaded.profile.endpoint.url != "emulator":
+            from auditor.probe.waiting import until_there
+
+            await until_there(loaded.profile, loaded.key, patience, show)
+        return await audit(loaded, options, show)
+
+    report = watched(work)
     deliver(report, wanted)
     if reason := unsaved(report):
         raise UsageError(f"{reason}; the verdict was: {report.verdict_line}")
