@@ -368,7 +368,7 @@ def _bytes(path: Path) -> bytes:
 def _count(text: str) -> int:
     """A whole number that arithmetic can bear; what was measured holds no other."""
     if len(text) > 18:
-        raise ValueError("the number is too large")
+        raise ValueError(f"the number {text[:20]} is too large")
     return int(text)
 
 
@@ -383,5 +383,7 @@ def _lines(folder: Path, name: str) -> Iterator[Any]:
     for number, line in enumerate(raw[:-1], 1):
         try:
             yield json.loads(line, parse_int=_count)
-        except (ValueError, RecursionError):
+        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
             raise UsageError(f"{folder / name}: is damaged: line {number} is not JSON") from None
+        except ValueError as error:
+            raise UsageError(f"{folder / name}: is damaged: line {number}: {error}") from None

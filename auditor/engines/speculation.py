@@ -6,7 +6,10 @@ from typing import Any
 
 from auditor.theory.kv.geometry import Geometry
 
-__all__ = ["Drafts", "drafts", "own_model", "speculates", "waits"]
+__all__ = ["MOST", "Drafts", "drafts", "own_model", "speculates", "waits"]
+
+MOST = 1024
+"""Tokens drafted a step: many times more than anybody gains by, so that more are a slip of the pen."""
 
 # What is drafted where only the method is named: vLLM's recipes draft 3; SGLang's _auto_choose_speculative_params takes
 # 3 steps and verifies 4 tokens, of a Llama 5 steps and 8 (srt/arg_groups/speculative_hook.py).

@@ -13,6 +13,7 @@ from typing import Any
 
 from auditor.catalog import gguf_names, hf
 from auditor.engines.formats import dtype
+from auditor.engines.kernels import too_old
 from auditor.engines.launch import Launch
 from auditor.engines.settings import drafting, resolve
 from auditor.errors import UsageError, unread
@@ -22,8 +23,9 @@ from auditor.instruments.engine import engine as served_by
 from auditor.instruments.keys import checked
 from auditor.instruments.layers import from_layers
 from auditor.instruments.naming import as_named, unsure
-from auditor.instruments.refusals import beyond_positions, cap, refuse, too_long
+from auditor.instruments.refusals import beyond_positions, cap, one_machine, refuse, too_long
 from auditor.loading import Here, read_model
+from auditor.loading.problems import one_line
 from auditor.profile import Deployment, Profile
 from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Geometry
@@ -32,6 +34,7 @@ from auditor.theory.settings import Settings
 __all__ = ["Inputs", "inputs"]
 
 _GIB = 1 << 30
+_COMPUTING = ("bf16", "fp16", "fp32", "tf32", "fp8", "int8", "fp4", "int4")
 _SHARES = ("memory_fraction", "gpu_memory_utilization", "mem_fraction_static")
 
 
@@ -92,9 +95,11 @@ def inputs(
     draft = _model(drafted, base or Path()) if drafted is not None else None
     known = draft if isinstance(draft, Geometry) else None
     settings, sources = resolve(profile, launch, None, geometry, found, draft=known)
-    own = _own(values, engine) | _computing(values, found)
+    computing, lacks = _computing(values, found)
+    own = _own(values, engine) | computing
     settings = replace(settings, engine=engine, engine_version=release or settings.engine_version, **own)
     refuse(values, geometry, settings, sources)
+    one_machine(settings, found)
     told = {**sources, **dict.fromkeys(own, "declared"), "geometry": geometry.source}
     told["engine"] = "declared" if "engine" in values else "assumed" if launch is None else "launch"
     told |= {"device": device_source(values, found), "weights": _weights_source(values, geometry)}
@@ -108,6 +113,8 @@ def inputs(
             *geometry.notes,
             *unsure(geometry, settings, sources),
             *beyond_positions(geometry, settings),
+            *lacks,
+            *too_old(settings, found),
             *([doubt] if doubt and found else ()),
         ),
         no_device="" if found is not None else doubt,
@@ -235,13 +242,25 @@ def _method(written: str | None) -> str | None:
     return None if written is None else re.sub(r"\s*\(.*\)", "", written) or None
 
 
-def _computing(values: Mapping[str, Any], device: Device | None) -> dict[str, Any]:
-    """The format of matrix products; of several ("int8/fp16 MMQ") the first that the device has, else the first."""
-    words = re.split(r"[/\s]+", values.get("compute_dtype", "").casefold())
-    named = [dtype(word) or word for word in words if word]
+def _computing(values: Mapping[str, Any], device: Device | None) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The format of matrix products; of several ("int8/fp16 MMQ") the first that the device has, else a plain one.
+
+    Where it has none of them the engine multiplies in another, and a note says so. Raises UsageError for words of which
+    none is a format.
+    """
+    if "compute_dtype" not in values:
+        return {}, ()
+    written = one_line(values["compute_dtype"])
+    words = re.split(r"[/\s]+", values["compute_dtype"].casefold())
+    named = [found for word in words if (found := dtype(word) or word) in _COMPUTING]
     if not named:
-        return {}
-    return {"compute_dtype": next((word for word in named if device is not None and word in device.flops), named[0])}
+        raise UsageError(f"compute_dtype: {written} is not known; {', '.join(_COMPUTING)} are")
+    flops = device.flops if device is not None else {}
+    chosen = next((word for word in named if word in flops), None)
+    chosen = chosen or next((word for word in named if not flops or dtype(word)), None)
+    if chosen is None and device is not None:
+        return {}, (f"compute_dtype {written}: {device.name} has no such units and multiplies in another format",)
+    return {"compute_dtype": chosen}, ()
 
 
 def _own(values: Mapping[str, Any], engine: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Container, Mapping
 from typing import Any
 
+from auditor.engines.speculation import MOST
 from auditor.errors import UsageError
 from auditor.loading.problems import did_you_mean, one_line
 
@@ -35,6 +36,11 @@ def _count(value: Any) -> int | None:
 def _degree(value: Any) -> int | None:
     found = _count(value)
     return found if found is not None and found <= _DEVICES else None
+
+
+def _drafts(value: Any) -> int | None:
+    found = _whole(value)
+    return found if found is not None and found <= MOST else None
 
 
 def _within(value: Any, least: float, most: float) -> float | None:
@@ -84,6 +90,7 @@ _WANTED: Mapping[Callable[[Any], Any], str] = {
     _whole: "a whole number of 0 or more is needed",
     _count: "a whole number of 1 or more is needed",
     _degree: f"a whole number from 1 to {_DEVICES} is needed",
+    _drafts: f"a whole number from 0 to {MOST} is needed",
     _bytes: f"a number of bytes from 1 to {_BYTES[1]} is needed",
     _gib: f"a number of GiB from {_GIB[0]:f} to {_GIB[1]} is needed",
     _width: f"bytes of an element, from {_WIDTH[0]} to {_WIDTH[1]}, are needed",
@@ -110,7 +117,8 @@ _BY_KIND: Mapping[Callable[[Any], Any], tuple[str, ...]] = {
         *("block_size", "max_model_len", "max_num_seqs", "max_num_batched_tokens"),
         *("mamba_slots", "n_ubatch", "slots", "kv_pool_tokens"),
     ),
-    _whole: ("num_speculative_tokens", "extra_full_layers"),
+    _whole: ("extra_full_layers",),
+    _drafts: ("num_speculative_tokens",),
     _gib: ("gpu_memory_gib", "weights_gib", "kv_pool_gib"),
     _bytes: ("weight_file_bytes",),
     _width: ("kv_bytes_per_element", "ssm_bytes", "conv_bytes"),

@@ -4,10 +4,11 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from auditor.engines.kernels import too_old
 from auditor.engines.settings import resolve
 from auditor.errors import UsageError
 from auditor.instruments.inputs import Inputs
-from auditor.instruments.refusals import beyond_positions, cap, too_long, unstartable
+from auditor.instruments.refusals import beyond_positions, cap, one_machine, too_long, unstartable
 from auditor.loading import Here, Loaded, resolve_device, resolve_draft, resolve_model
 from auditor.plan.pace import concurrency
 from auditor.profile import Lengths, SharedPrefix, TrafficClass
@@ -89,6 +90,7 @@ def from_profile(loaded: Loaded, here: Here | None = None) -> tuple[Inputs, Ques
     settings, sources = resolve(profile, loaded.launch, None, geometry, device, draft=resolve_draft(loaded))
     try:
         unstartable(geometry, settings)
+        one_machine(settings, device)
     except UsageError as error:
         raise UsageError(f"{loaded.path}: deployment.{error}") from None
     measured = "measured here" if device is not None and device.here else "catalogue"
@@ -100,7 +102,7 @@ def from_profile(loaded: Loaded, here: Here | None = None) -> tuple[Inputs, Ques
         settings=settings,
         device=device,
         sources=told,
-        notes=(*notes, *beyond_positions(geometry, settings)),
+        notes=(*notes, *beyond_positions(geometry, settings), *too_old(settings, device)),
         no_device=f"{loaded.path}: {no_device}" if device is None else "",
         misnamed=device is None and profile.deployment.accelerator is not None,
         refusal=too_long(geometry, settings, profile.deployment.launch or ""),

@@ -3,13 +3,15 @@
 from collections.abc import Mapping
 from typing import Any
 
+from auditor.engines.speculation import MOST
 from auditor.errors import UsageError
 from auditor.loading.problems import one_line
+from auditor.theory.device import Device
 from auditor.theory.kv.cells import attention_parallel
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.settings import Settings
 
-__all__ = ["beyond_positions", "cap", "refuse", "too_long", "unstartable"]
+__all__ = ["beyond_positions", "cap", "one_machine", "refuse", "too_long", "unstartable"]
 
 _CACHE_WORDS = "auto, fp16, bf16, fp8 (fp8_e4m3, fp8_e5m2), int8, int4, nvfp4 and llama.cpp's q8_0 to q4_0"
 _STEP = 16  # tokens of a block that vLLM's kernels read at once
@@ -36,11 +38,21 @@ def refuse(values: Mapping[str, Any], geometry: Geometry, settings: Settings, so
         unstartable(geometry, settings)
 
 
+def one_machine(settings: Settings, device: Device | None) -> None:
+    """Raise UsageError for several of this machine: its figures are those of all of its cores."""
+    if device is not None and device.here and settings.devices > 1:
+        raise UsageError(f"count: {settings.devices}, but {device.key} is one machine with all of its cores")
+
+
 def unstartable(geometry: Geometry, settings: Settings) -> None:
-    """Raise UsageError for attention heads that the devices cannot share, and for more pipeline stages than layers."""
+    """Raise UsageError for attention heads that the devices cannot share, for more pipeline stages than layers, and for
+    more drafts a step than anybody means.
+    """
     stages, layers = settings.pipeline_parallel, geometry.layer_count
     if layers and stages > layers:
         raise UsageError(f"pipeline_parallel: {stages} stages for {layers} layers, which are the most")
+    if settings.speculative_tokens > MOST:
+        raise UsageError(f"speculative: {settings.speculative_tokens:,} tokens drafted a step, {MOST:,} are the most")
     _heads(geometry, settings)
 
 

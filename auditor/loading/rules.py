@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from auditor.catalog.accelerators import find, is_this_cpu
 from auditor.engines.launch import Launch
+from auditor.engines.speculation import MOST
 from auditor.errors import UsageError
 from auditor.loading.problems import Path, Problems, did_you_mean
 from auditor.loading.ranges import goal_out_of_range, out_of_range
@@ -287,6 +288,21 @@ def _this_cpu(profile: Profile, _launch: Launch | None) -> Found:
         yield ("deployment", "accelerator"), message, (("endpoint", "url"),)
 
 
+def _one_cpu(profile: Profile, _launch: Launch | None) -> Found:
+    """This machine is measured with all of its cores, so that a replica is never several of it."""
+    name, count = profile.deployment.accelerator, profile.deployment.count
+    if name is not None and is_this_cpu(name) and count > 1:
+        message = f"{count}, but this-cpu is one machine with all of its cores"
+        yield ("deployment", "count"), message, (("deployment", "accelerator"),)
+
+
+def _drafts(profile: Profile, _launch: Launch | None) -> Found:
+    given = profile.deployment.speculative
+    tokens = given.get("num_speculative_tokens") if isinstance(given, Mapping) else None
+    if isinstance(tokens, int) and not 0 <= tokens <= MOST:
+        yield ("deployment", "speculative"), f"{tokens} tokens drafted a step, 0 to {MOST} are needed", ()
+
+
 def _prices(profile: Profile, _launch: Launch | None) -> Found:
     """Prices of accelerators that the catalogue knows."""
     for name, price in profile.deployment.prices.items():
@@ -344,6 +360,8 @@ RULES: tuple[Rule, ...] = (
     _request_extras,
     _devices,
     _this_cpu,
+    _one_cpu,
+    _drafts,
     _prices,
     _engine,
     _flags,

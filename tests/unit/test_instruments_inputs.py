@@ -107,6 +107,10 @@ def test_the_callers_own_keys_are_left_alone_and_null_says_nothing():
         ({"tensor_parallel": 0}, "tensor_parallel: 0, a whole number from 1 to 65536 is needed"),
         ({"tensor_parallel": True}, "tensor_parallel: True, a whole number"),
         ({"tensor_parallel": "two"}, "tensor_parallel: 'two', a whole number"),
+        ({"num_speculative_tokens": 10**9}, "num_speculative_tokens: 1000000000, a whole number from 0 to 1024"),
+        ({"launch": "vllm serve x --speculative-config '{\"num_speculative_tokens\": 99999}'"}, "speculative: 99,999"),
+        ({"compute_dtype": "fp64"}, "compute_dtype: fp64 is not known; bf16, fp16, fp32"),
+        ({"compute_dtype": "mmq"}, "compute_dtype: mmq is not known"),
         ({"gpu_memory_utilization": 90}, "gpu_memory_utilization: 90, a fraction"),
         ({"kv_pool_gib": float("nan")}, "kv_pool_gib: nan, a number of GiB from 0.000001"),
         ({"enforce_eager": "yes"}, "enforce_eager: 'yes', true or false"),
@@ -122,6 +126,51 @@ def test_a_mistake_is_one_line_that_names_its_key(keys, told):
     message = refused(**keys)
     assert message.startswith(told)
     assert "\n" not in message
+
+
+COMPUTING = [  # what a row says, on which device, what it means there, and whether the device lacks it
+    ("fp4", "h100-sxm", "bf16", True),
+    ("fp8", "h100-sxm", "fp8", False),
+    ("fp4", "b200-sxm", "fp4", False),
+    ("int8/fp16 MMQ", "m4-max-64gb", "fp16", False),
+    ("int8/fp16 MMQ", "rtx-4090", "int8", False),
+    ("half", "h100-sxm", "fp16", False),
+]
+
+
+@pytest.mark.parametrize(("written", "device", "means", "lacks"), COMPUTING)
+def test_products_run_in_a_format_that_the_device_has(written, device, means, lacks):
+    found = inputs(row(compute_dtype=written, accelerator=device))
+    assert found.settings.compute_dtype == means
+    assert any("has no such units" in note for note in found.notes) == lacks
+
+
+# vllm 0.32: fp8.py and modelopt.py ask for 7.5, mxfp4.py for 8.0; sglang 0.5: fp8.py for 8.0, w8a8_fp8.py for 8.9
+OLD = [
+    ("vllm", "v100-32gb", "fp8", "vLLM takes fp8 weights from compute capability 7.5 on, and Tesla V100"),
+    ("vllm", "t4", "fp8", "Tesla T4 has no fp8 units: vLLM unpacks such weights and multiplies in"),
+    ("vllm", "t4", "nvfp4", "has no fp4 units"),
+    ("vllm", "t4", "mxfp4", "from compute capability 8.0 on"),
+    ("vllm", "v100-32gb", "awq", "from compute capability 7.5 on"),
+    ("vllm", "a100-80gb", "fp8", "has no fp8 units"),
+    ("vllm", "h100-sxm", "nvfp4", "has no fp4 units"),
+    ("sglang", "t4", "fp8", "SGLang takes fp8 weights from compute capability 8.0 on, and Tesla T4 has 7.5"),
+    ("sglang", "a100-80gb", "w8a8_fp8", "from compute capability 8.9 on"),
+    ("vllm", "h100-sxm", "fp8", ""),
+    ("vllm", "b200-sxm", "nvfp4", ""),
+    ("vllm", "t4", "awq", ""),
+    ("llama.cpp", "v100-32gb", "q8_0", ""),
+    ("vllm", "mi300x", "fp8", ""),
+    ("vllm", "v100-32gb", None, ""),
+]
+
+
+@pytest.mark.parametrize(("engine", "device", "method", "said"), OLD)
+def test_what_becomes_of_weights_that_a_device_is_too_old_for_is_said(engine, device, method, said):
+    notes = inputs(row(engine=engine, accelerator=device, quantization=method)).notes
+    about = [note for note in notes if "units:" in note or "may not start" in note]
+    assert len(about) == bool(said)
+    assert not said or said in about[0]
 
 
 # -------------------------------------------------------------------------------------------------------------- engine

@@ -357,7 +357,11 @@ def test_a_folder_that_cannot_be_made_or_written_is_known_before_anything_is_mea
         ("evidence.json", "[" * 100_000, "evidence.json: is damaged: not JSON"),
         ("evidence.json", "{}", "evidence.json: is damaged: 2 validation errors"),
         ("measurements.jsonl", "x\n", "measurements.jsonl: is damaged: line 1 is not JSON"),
-        ("measurements.jsonl", f'{{"duration": {10**18}}}\n', "measurements.jsonl: is damaged: line 1 is not JSON"),
+        (
+            "measurements.jsonl",
+            f'{{"duration": {10**18}}}\n',
+            "is damaged: line 1: the number 1000000000000000000 is too",
+        ),
         ("measurements.jsonl", "{}\n", "measurements.jsonl: is damaged: "),
         ("samples-00.jsonl", "[]\n", "samples-00.jsonl: is damaged: "),
     ],

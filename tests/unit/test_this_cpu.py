@@ -137,6 +137,18 @@ def test_rows_mean_it_only_where_something_measures() -> None:
     assert "is measured, not looked up" in inputs(row).no_device
 
 
+def test_this_machine_is_one(tmp_path: Path) -> None:
+    row = {"model": "llama-3.2-1b", "accelerator": "this-cpu", "engine": "llama.cpp", "count": 2}
+    with pytest.raises(UsageError, match=r"^count: 2, but this-cpu is one machine with all of its cores$"):
+        inputs(row, here=lambda: CPU)
+    with pytest.raises(UsageError, match=r"^count: 2, but this-cpu"):
+        inputs(row | {"tensor_parallel": 2, "engine": "vllm"}, here=lambda: CPU)
+    path = tmp_path / "p.yaml"
+    path.write_text(PROFILE.replace("accelerator:", "count: 2, accelerator:"))
+    with pytest.raises(ProfileError, match=r"deployment\.count: 2, but this-cpu is one machine"):
+        load_profile(path)
+
+
 def test_a_prediction_reads_what_no_cache_holds_from_memory() -> None:
     """Llama-3.2-1B in 16 bit: 1.236e9 x 2 = 2.47 GB less the 67 MB that stay, over 40 GB/s: 60.1 ms."""
     row = {"model": "llama-3.2-1b", "accelerator": "this-cpu", "engine": "llama.cpp", "context_tokens": 1}
