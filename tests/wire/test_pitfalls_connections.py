@@ -106,7 +106,8 @@ def _from_sending(answers: list[naive.Answer], _server: ByteServer) -> Mapping[s
 
 def _held_back(got: Measurement, _server: ByteServer) -> Mapping[str, Any]:
     (sample,) = got.samples
-    return {"clump": sample.clump, "detail": sample.via, "ttft": sample.ttft}
+    told = audited(got)
+    return {"clump": sample.clump, "detail": sample.via, "ttft": sample.ttft, "T507": told["T507"]}
 
 
 ROWS: list[Row] = [
@@ -117,6 +118,22 @@ ROWS: list[Row] = [
         load_of(150, 150, 2),
         peak=150,
         p95=1.0,
+    ),
+    row(
+        "150 at once, through a client that queues none of them",
+        "https://github.com/gpustack/gpustack/pull/2324",
+        lambda: ByteServer(plain(0.1, 0.01, 2)),
+        load_of(300, 150, 2),
+        peak=150,
+        p95=0.1,
+    ),
+    row(
+        "warm-up keeps to the concurrency too",
+        "https://github.com/sgl-project/sglang/pull/39398",
+        lambda: ByteServer(QUICK),
+        load_of(8, 4, warmup=(Shape(cls="chat", prompt_tokens=7, output_tokens=4),) * 20),
+        peak=4,
+        stays="it has no warm-up, and times a cold engine instead",
     ),
     row(
         "a kept connection that closes upon the next request is no failure",
@@ -139,7 +156,7 @@ ROWS: list[Row] = [
     ),
     row(
         "connecting is no part of TTFT",
-        "https://github.com/gpustack/gpustack/pull/2324",
+        "https://github.com/vllm-project/vllm/issues/22161",
         lambda: SlowShake(QUICK),
         load_of(12, 4),
         target={"verify_tls": False},
@@ -168,7 +185,7 @@ ROWS: list[Row] = [
     ),
     row(
         "a proxy in the environment is not asked",
-        "https://github.com/encode/httpx/issues/1536",
+        "https://github.com/AgentFlocks/flocks/pull/158",
         lambda: ByteServer(QUICK),
         load_of(4, 1),
         environ={"HTTP_PROXY": "http://127.0.0.1:9", "ALL_PROXY": "http://127.0.0.1:9"},
@@ -222,6 +239,7 @@ ROWS: list[Row] = [
         clump=65.0,
         ttft=3.25,
         detail="nginx",
+        T507="inconclusive",
     ),
     row(
         "50 streams of large events: all counted",
@@ -282,6 +300,18 @@ def test_a_wall_clock_that_steps_back_moves_no_latency() -> None:
         patched.setattr(time, "time_ns", lambda: int(1e9 * (real() - 3600.0 * (next(steps) % 2))))
         got = asyncio.run(run())
     assert all(s.good and 0 < (s.ttft or 0) <= (s.e2e or 0) < 60 for s in got.samples)
+
+
+def test_requests_leave_at_their_times_and_not_one_after_the_other() -> None:
+    """Sleeps between sends add up: 183 of 200 requests/s left. https://github.com/vllm-project/vllm/issues/21104."""
+
+    async def run() -> Measurement:
+        async with ByteServer(QUICK) as server:
+            return await LocalSource(Target(url=server.url, model="m"), Prompts(0, 1.0, 0), WAITS).run(_open(50, 20.0))
+
+    got = run_virtual(run())
+    assert [sample.start for sample in got.samples] == pytest.approx([i / 20 for i in range(50)], abs=0.001)
+    assert max(sample.late or 0 for sample in got.samples) < 0.001
 
 
 def test_http_1_1_and_nothing_else_is_offered() -> None:

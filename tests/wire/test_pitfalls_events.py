@@ -117,7 +117,7 @@ ROWS: list[Row] = [
     ),
     reply_row(
         "five events in one read share its time",
-        "https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream",
+        "https://github.com/ai-dynamo/aiperf/pull/368",
         [(0.3, head() + X), (0.4, X * 4), (0.0, ended(5))],
         good=True,
         ttft=0.3,

@@ -9,6 +9,7 @@ from tests.wire.pitfalls import END, LAST, Row, check, delta, ended, event, fini
 
 X = delta(content="x")
 BROKEN_USAGE = event({"choices": [], "usage": {"completion_tokens": "two"}})
+NULL_USAGE = event({"choices": [], "usage": {"completion_tokens": None, "prompt_tokens": None}})
 ROLE = delta(role="assistant", content="")
 THOUGHT = delta(reasoning="x")
 DETAILED = delta(content="", reasoning_details=[{"type": "reasoning.text", "text": "x"}])
@@ -227,6 +228,52 @@ ROWS: list[Row] = [
         prompt=None,
     ),
     reply_row(
+        "thoughts that are counted and never shown came before the first token",
+        "https://github.com/duolahypercho/codex-router/pull/195",
+        [
+            (4.0, head() + X),
+            *[(0.02, X)] * 19,
+            (0.0, finish() + usage(220, completion_tokens_details={"reasoning_tokens": 200}) + END),
+        ],
+        output=300,
+        good=True,
+        ttft=4.0,
+        tokens=220,
+        tpot=0.02,
+    ),
+    reply_row(
+        "headers are no token, however early",
+        "https://github.com/locustio/locust/issues/1406",
+        [(0.001, head()), (0.5, X), *[(0.02, X)] * 4, (0.0, ended(5))],
+        good=True,
+        ttft=0.501,
+        e2e=0.581,
+        tokens=5,
+        stays="it waits for text; a reader that times the response object is not right",
+    ),
+    reply_row(
+        "no event with a token though twenty were made: no speed, and no time of 0",
+        "https://github.com/sgl-project/sglang/pull/36047",
+        [(0.0, head() + ROLE), (0.8, finish("length") + usage(20) + END)],
+        output=20,
+        good=True,
+        ttft=0.8,
+        tokens=20,
+        tpot=None,
+        buffered=True,
+    ),
+    reply_row(
+        "all events at once: a speed of nothing a token is no speed",
+        "https://github.com/vllm-project/vllm-omni/pull/6696",
+        [(0.8, head() + X * 20), (0.0, ended(20))],
+        output=20,
+        good=True,
+        ttft=0.8,
+        tokens=20,
+        tpot=None,
+        buffered=True,
+    ),
+    reply_row(
         "TTFT is no gap between tokens",
         "https://github.com/vllm-project/vllm/issues/7242",
         [(1.0, head() + X), *[(0.01, X)] * 2, (0.0, ended(3))],
@@ -279,6 +326,51 @@ ROWS: list[Row] = [
         tokens=2,
         estimated=True,
         tpot=0.1,
+        stays="it never looks at usage, so it cannot believe a broken one",
+    ),
+    reply_row(
+        "usage comes early, and null or nothing after it",
+        "https://github.com/openai/openai-agents-python/pull/2126",
+        [
+            (0.1, head() + X),
+            (0.1, X + usage(4)),
+            (0.0, event({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], "usage": None})),
+            (0.0, event({"choices": []}) + END),
+        ],
+        good=True,
+        tokens=4,
+        prompt=7,
+        tpot=0.05,
+    ),
+    reply_row(
+        "a usage of zeros beside a text is none",
+        "https://github.com/BerriAI/litellm/issues/8349",
+        [(0.1, head() + X), *[(0.1, X)] * 4, (0.0, ended(0))],
+        good=True,
+        tokens=5,
+        tpot=0.1,
+        estimated=True,
+        stays="it never looks at usage, so it cannot believe a broken one",
+    ),
+    reply_row(
+        "counts of null",
+        "https://github.com/livekit/agents/pull/6596",
+        [(0.1, head() + X), (0.1, X), (0.0, finish() + NULL_USAGE + END)],
+        good=True,
+        tokens=2,
+        prompt=None,
+        tpot=0.1,
+        estimated=True,
+    ),
+    reply_row(
+        "more tokens than were asked for: the limit was not passed on, or the count is none",
+        "https://github.com/mozilla-ai/llamafile/issues/701",
+        [(0.1, head() + X), *[(0.1, X)] * 4, (0.0, ended(5000))],
+        output=16,
+        good=True,
+        tokens=5,
+        estimated=True,
+        detail="usage says 5000 output tokens, 16 were asked for",
         stays="it never looks at usage, so it cannot believe a broken one",
     ),
     reply_row(
