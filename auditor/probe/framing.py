@@ -204,12 +204,10 @@ class Framing:
 def _one_chunk(data: bytes) -> bytes:
     """What `data` holds if it is one whole chunk without extensions, as servers write an event; b"" if not."""
     end = data.find(b"\r\n", 1, 18)
-    try:
-        size = int(data[:end], 16) if end > 0 and data[:end].isalnum() else 0
-    except ValueError:
+    size = len(data) - end - 4
+    if end < 0 or size <= 0 or data[:end].lower() != b"%x" % size or not data.endswith(b"\r\n"):
         return b""
-    whole = size > 0 and len(data) == end + size + 4 and data.endswith(b"\r\n")
-    return data[end + 2 : -2] if whole else b""
+    return data[end + 2 : -2]
 
 
 def _refuse_garbage(data: bytes) -> None:

@@ -22,19 +22,25 @@ _HEAD = 1024 * 1024  # bytes of a body that shows no event, kept to say what it 
 class EventStream:
     """Cuts a body that comes in pieces into its events. `held` is how many bytes of an unfinished one are kept."""
 
-    __slots__ = ("_at", "_data", "_name", "_past", "_rest", "_started")
+    __slots__ = ("_at", "_data", "_lines", "_name", "_past", "_rest", "_started")
 
     def __init__(self) -> None:
         self._rest = b""
         self._name = ""
         self._data: list[bytes] = []
+        self._lines = 0
         self._past = 0
         self._at = 0.0
         self._started = False
 
     @property
+    def between(self) -> bool:
+        """True if the next byte begins an event."""
+        return self._started and not (self._rest or self._name or self._data)
+
+    @property
     def held(self) -> int:
-        return len(self._rest) + sum(map(len, self._data))
+        return len(self._rest) + self._lines
 
     def feed(self, piece: bytes, *, last: bool = False) -> Iterator[Event]:
         """The events that end in `piece`, with their offsets in the whole body; to be read to the end.
@@ -63,10 +69,11 @@ class EventStream:
             line, at = match[1], match.end()
             if line:
                 name = _field(line, name, data)
+                self._lines += len(line) if line.startswith(b"data") else 0
                 continue
             if data:
                 yield Event(name or "message", b"\n".join(data), past + at)
-            name, data = "", []
+            name, data, self._lines = "", [], 0
         if last and at < size:
             name, at = _field(body[at:], name, data), size
         if last and data:
@@ -134,11 +141,33 @@ class Body:
             self._head += b"".join([data for _, data in reads])[: _HEAD - len(self._head)]
         if self._events is None:
             return
-        for event, at in self._events.timed(reads, last=last):
+        self._weigh(self._events, reads)
+        for event, at in self._events.timed((), last=last):
             self.tally.add(event, at)
         if self._events.held > EVENT_LIMIT:
             self.tally.give_up()
             self._events = None
+
+    def _weigh(self, events: EventStream, reads: Sequence[tuple[float, bytes]]) -> None:
+        """Reads that are one event like an earlier one each are weighed as they are, all others are cut into events."""
+        tally, between = self.tally, events.between
+        unlike: list[tuple[float, bytes]] = []
+        for read in reads:
+            size = tally.like.characters(read[1]) if tally.like is not None else 0
+            if unlike and (size or tally.learning):
+                between, unlike = self._cut(events, unlike), []
+                size = tally.like.characters(read[1]) if tally.like is not None else 0
+            if size and between:
+                tally.add_alike(size, read[0])
+            else:
+                unlike.append(read)
+        if unlike:
+            self._cut(events, unlike)
+
+    def _cut(self, events: EventStream, reads: Sequence[tuple[float, bytes]]) -> bool:
+        for event, at in events.timed(reads):
+            self.tally.add(event, at)
+        return events.between
 
     def head(self) -> bytes:
         """The beginning of a body that showed no event so far."""

@@ -38,7 +38,7 @@ _PAGE_HEAD = 8192
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 _MOST_TOKENS = 10**9  # of one request: whatever is more is no count
 _MOST_TEXT = 200  # characters a token in the mean: no vocabulary's tokens are so long
-_UNLIKE = 16  # events of one reply that are tried as a pattern for others
+_MOST_TRIES = 10**6
 _BROKEN = ("abort", "error")
 _THOUGHTS = re.compile(r"reason|think|thought")
 _NO_OUTPUT = frozenset(("role", "content", "refusal", "tool_calls", "function_call", "name", "id", "type", "index"))
@@ -189,31 +189,39 @@ class Tally:
     _usage: Mapping[str, Any] | None = None
     _timings: Mapping[str, Any] | None = None
     _id: str | None = None
-    _like: Likeness | None = None
-    _unlike: int = 0
+    like: Likeness | None = None
+    _tried: int = 0
 
     def add(self, event: Event, at: float) -> None:
         """Weigh one event that arrived at `at`."""
         self.seen += 1
         if self.done:
             return
-        data = event.data
-        if self._like is not None and event.name == "message" and (chars := self._like.characters(data)):
-            self.at.append(at)
-            self._chars.append(chars)
-        elif len(data) > EVENT_LIMIT:
+        if len(event.data) > EVENT_LIMIT:
             self._fail("protocol", f"event {self.seen} is larger than {EVENT_LIMIT} bytes")
-        elif data.strip() == b"[DONE]":
+        elif event.data.strip() == b"[DONE]":
             self.done = True
         elif (message := self._decode(event)) is not None:
             self.add_message(message, at, event.name)
             self._learn(event)
 
+    def add_alike(self, characters: int, at: float) -> None:
+        """Weigh one event that is `like` an earlier one."""
+        self.seen += 1
+        if not self.done:
+            self.at.append(at)
+            self._chars.append(characters)
+
+    @property
+    def learning(self) -> bool:
+        """Whether the next token may tell what later ones are like; not for long where they never are."""
+        return not self.finish and 8 * self._tried < 128 + len(self.at)
+
     def _learn(self, event: Event) -> None:
-        """Later events like this token need not be parsed; a server whose events are never alike is left alone."""
-        if self.at and self._unlike < _UNLIKE and event.name == "message":
-            self._unlike += 1
-            self._like = learn(event.data, _spoken) or self._like
+        """Later events like this token need not be parsed."""
+        if self.at and self.learning and event.name == "message":
+            self._tried += 1
+            self.like = learn(event.data, _spoken) or self.like
 
     @property
     def decided(self) -> bool:
@@ -382,9 +390,9 @@ class Tally:
 
 def _spoken(data: bytes) -> int | None:
     """Characters of an event that is one token and nothing else; None for any other."""
-    tally = Tally(_unlike=_UNLIKE)
+    tally = Tally(_tried=_MOST_TRIES)
     tally.add(Event("message", data, 0), 0.0)
-    nothing = Tally(_unlike=_UNLIKE, seen=1, at=[0.0], _chars=tally._chars, _id=tally._id)
+    nothing = Tally(_tried=_MOST_TRIES, seen=1, at=[0.0], _chars=tally._chars, _id=tally._id)
     nothing._first_answer, nothing._reasoned = tally._first_answer, tally._reasoned
     return tally._chars[0] if tally == nothing and (tally._first_answer is None) == tally._reasoned else None
 

@@ -269,6 +269,8 @@ class _Post:
             self._quiet = _GOES_ON
 
     def _notice_done(self, body: bytes) -> None:
+        if not self._tail and body.endswith(b"\n") and b"[DONE]" not in body:
+            return
         recent = self._tail + body
         if b"[DONE]" in recent and _DONE.search(recent):
             self.record.done = True
