@@ -6,7 +6,9 @@ import resource
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +187,29 @@ def test_an_endpoint_that_never_was_is_one_line_and_exit_3(tmp_path: Path) -> No
     assert (said.code, said.out) == (3, "")
     assert "connection refused" in said.err
     assert len([line for line in said.err.splitlines() if line.startswith("audit: ")]) == 1
+
+
+def test_a_server_that_still_starts_is_waited_for(tmp_path: Path) -> None:
+    """20 connection errors, none completed, then a division by zero: https://github.com/llm-d/llm-d-benchmark/pull/680.
+
+    The server is there after 0.3 s; a model that loads answers 503 once more.
+    """
+    port, asked = _free_port(), []
+
+    def loading(request: Request, number: int) -> Script:
+        asked.append(request.path)
+        if len(asked) == 1:
+            return json_reply('{"error": "loading"}', "503 Service Unavailable")
+        return Endpoint()(request, number)
+
+    with ExitStack() as later:
+        timer = threading.Timer(0.3, lambda: later.enter_context(serving(loading, port=port)))
+        timer.start()
+        url = f"http://127.0.0.1:{port}/v1"
+        said = audit("probe", "--url", url, *ASKED, "--requests", 4, "--wait", "20s", "--json", folder=tmp_path)
+        timer.join()
+    assert (said.code, _seen(said)["ok"]) == (0, 4)
+    assert "waiting up to 20 s" in said.err
 
 
 def _echo(request: Request, number: int) -> Script:
