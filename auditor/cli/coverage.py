@@ -55,7 +55,7 @@ def _get(url: str) -> tuple[str, str]:
 
     import httpx
 
-    from auditor.probe.scrape import get_text
+    from auditor.probe.web import get_text
 
     async def fetch() -> tuple[int, dict[str, str], str]:
         async with (

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TextIO
 
-from auditor.report.words import clean
+from auditor.report.harmless import clean
 from auditor.units import count
 
 if TYPE_CHECKING:

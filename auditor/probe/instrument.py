@@ -20,9 +20,9 @@ from auditor.probe.load import LoadSource, LocalSource, Stop
 from auditor.probe.models import choose_model, list_models, names_of
 from auditor.probe.preflight import preflight
 from auditor.probe.prompts import Prompts
-from auditor.probe.scrape import headers_for
 from auditor.probe.selfcheck import self_check
 from auditor.probe.target import Deadlines, Target, basic_of
+from auditor.probe.web import headers_for
 from auditor.probe.workers import Workers
 from auditor.profile import Endpoint, Profile
 from auditor.redact import Redactor

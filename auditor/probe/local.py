@@ -9,9 +9,10 @@ from auditor.loads import Plan
 from auditor.measurement import Served
 from auditor.probe.care import Care
 from auditor.probe.load import LoadSource, LocalSource, Stop
-from auditor.probe.scrape import headers_for, scraper
+from auditor.probe.scrape import scraper
 from auditor.probe.selfcheck import self_check
 from auditor.probe.target import Target
+from auditor.probe.web import headers_for
 from auditor.probe.wording import wording
 from auditor.probe.workers import Workers
 from auditor.profile import Profile

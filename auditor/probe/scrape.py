@@ -4,21 +4,19 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
-from urllib.parse import urlsplit
 
 import httpx
 
 from auditor.catalog import metrics as catalogue
 from auditor.measurement import Histogram, Served, Snapshot
 from auditor.probe.exposition import Page, Series, parse_page
-from auditor.probe.target import basic_of
+from auditor.probe.web import get_text, headers_for
 from auditor.profile import Profile
 
-__all__ = ["Page", "Scraper", "get_text", "headers_for", "parse_page", "scraper", "snapshot"]
+__all__ = ["Page", "Scraper", "parse_page", "scraper", "snapshot"]
 
 Phase = Literal["before", "during", "after"]
 
-_LIMIT = 16 * 1024 * 1024
 _TIMEOUT = {"before": 10.0, "during": 3.0, "after": 10.0}
 _AFTER_SILENCE = 1.0  # the wait for a page that let the last wait pass: it must not cost each load its time again
 # Concepts that only ever grow; a gauge that carries such a name shows one moment and is not taken for it.
@@ -209,27 +207,6 @@ class Scraper:
         )
 
 
-async def get_text(
-    client: httpx.AsyncClient, url: str, headers: Mapping[str, str], body: object = None
-) -> tuple[int, dict[str, str], str]:
-    """(status, headers by lower-case name, text) of a GET, or of a POST of `body` as JSON; the answer is cut at 16 MiB.
-
-    Raises httpx.HTTPError.
-    """
-    method = "GET" if body is None else "POST"
-    async with client.stream(method, url, headers=dict(headers), json=body) as reply:
-        text = bytearray()
-        async for chunk in reply.aiter_bytes():
-            text += chunk
-            if len(text) > _LIMIT:
-                break
-        return (
-            reply.status_code,
-            {k.lower(): v for k, v in reply.headers.items()},
-            bytes(text[:_LIMIT]).decode("utf-8", "replace"),
-        )
-
-
 def scraper(profile: Profile, served: Served, key: str | None) -> Scraper | None:
     """What reads the metrics pages that discovery found, or None if it found none of an engine's own."""
     urls = tuple(page.url for page in served.pages if page.exporter is None)
@@ -244,18 +221,3 @@ def scraper(profile: Profile, served: Served, key: str | None) -> Scraper | None
     )
     headers = {url: headers_for(profile, url, key) for url in urls}
     return Scraper(urls=urls, engine=served.engine, version=served.engine_version, client=client, headers=headers)
-
-
-def headers_for(profile: Profile, url: str, key: str | None) -> dict[str, str]:
-    """The headers that go to a URL: the profile's, the key and what the address holds, on the endpoint's own host.
-
-    A header wins over the key, and the key over user and password in the address.
-    """
-    if urlsplit(url).hostname != urlsplit(profile.endpoint.url).hostname:
-        return {}
-    given = {"authorization": f"Bearer {key}"} if key else {}
-    given |= profile.endpoint.headers
-    basic = basic_of(profile.endpoint.url)
-    if basic is not None and not any(name.lower() == "authorization" for name in given):
-        given["authorization"] = basic
-    return given

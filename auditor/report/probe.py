@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from auditor.instruments.probe import Probed, document
-from auditor.report.words import clean, quantity
-from auditor.units import count, percent, plain
+from auditor.report.harmless import clean
+from auditor.units import count, percent, plain, quantity
 
 __all__ = ["render"]
 

@@ -3,13 +3,12 @@
 Nothing here trusts a string: engine replies, dashboards and model names end up in reports.
 """
 
-import re
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from auditor import units
 from auditor.evidence import Finding, Number, Report
+from auditor.report.harmless import clean, clip
 
 __all__ = [
     "ORDER",
@@ -42,27 +41,7 @@ STATUS_WORDS = {
     "skip": "not judged",
 }
 
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _SEVERITIES = ("high", "medium", "low")
-
-
-def clean(text: object, limit: int = 600) -> str:
-    """`text` as one printable line of at most `limit` characters.
-
-    Terminal escape sequences, control and format characters (bidirectional overrides, zero-width marks), lone
-    surrogates and line breaks become spaces; what is cut off is counted.
-    """
-    flat = _ESCAPES.sub(" ", str(text)[: 8 * limit])
-    flat = "".join(" " if unicodedata.category(c)[0] in "CZ" else c for c in flat)
-    flat = " ".join(flat.split())
-    rest = len(str(text)) - limit
-    return flat if len(flat) <= limit else f"{flat[:limit].rstrip()} ... ({max(rest, 1)} more characters)"
-
-
-def clip(text: object, width: int) -> str:
-    """`text` cleaned and cut to `width` characters for a table cell."""
-    flat = clean(text, limit=max(4 * width, 80))
-    return flat if len(flat) <= width else flat[: max(width - 3, 1)].rstrip() + "..."
 
 
 # ------------------------------------------------------------------------------------------------------------- numbers
