@@ -47,6 +47,7 @@ class Levels:
         self.budget, self.log = budget, log
         self.measured: list[Measurement] = []
         self.points: list[Point] = []
+        self.stay: float | None = None
         self.clock = asyncio.get_running_loop().time
         self.begun = self.clock()
 
@@ -92,6 +93,7 @@ class Levels:
         loads = await run_plan(plan, self.ready.source, room, watcher, judge=judge)
         self.measured += [_kept(m, purpose, started) for m in loads]
         self.points.append(judgement.point(self.evidence, level, loads, self.rules, plan))
+        self.stay = self.points[-1].stay or self.stay
         return self.points[-1]
 
     def affordable(self, level: Level, above: int) -> Level | None:
@@ -116,10 +118,9 @@ class Levels:
 
     def _flight(self, level: Level) -> int:
         """What a rate keeps in flight, by Little's law at the times of the level measured last."""
-        stays = [p.stay for p in self.points if p.stay is not None]
         if level.rate is None:
             return level.flight or 1
-        return max(1, round(level.rate * stays[-1])) if stays else max(1, self.evidence.target or 1)
+        return max(1, round(level.rate * self.stay if self.stay else self.evidence.target or 1))
 
     def _here(self, level: Level, plan: Plan, seen: Sequence[Measurement]) -> Evidence:
         return judgement.as_target(self.evidence, level, plan, seen)

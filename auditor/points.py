@@ -5,11 +5,14 @@ Frozen plain data; None means "not known", never 0.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
+from auditor.theory.bracket import Bracket, bracket
+from auditor.theory.knee import Knee
 from auditor.theory.statistics import Outcome
 from auditor.units import plain
 
-__all__ = ["Level", "Nearest", "Point", "Reading", "Signs"]
+__all__ = ["Capacity", "Level", "Nearest", "Point", "Reading", "Signs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,3 +142,73 @@ _STATUS = {"pass": "passes", "fail": "fails too", "inconclusive": "decides nothi
 
 def _joined(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """What a search for the highest load that meets every SLO found.
+
+    `by` says what was raised; `target` is what the profile declares of that (None: nothing). `points` are in the order
+    in which they ran. `limit` names what limits at the first level that does not pass ("client": no claim is made) and
+    `why` says it in words. `note` tells why the search ended before its bracket was as narrow as it should be.
+    """
+
+    name: str
+    date: str
+    by: Literal["flight", "rate"]
+    target: float | None
+    points: tuple[Point, ...]
+    knee: Knee | None = None
+    limit: str = ""
+    why: str = ""
+    note: str = ""
+    context: tuple[str, ...] = ()
+    requests: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    interrupted: bool = False
+
+    @property
+    def bracket(self) -> Bracket:
+        """Between which levels the capacity lies."""
+        return bracket((p.level.value, p.status) for p in self.points)
+
+    @property
+    def enough(self) -> bool | None:
+        """Whether the target is met (any level, where none is declared); None where that is open."""
+        found = self.bracket
+        if self.target is not None:
+            return found.reaches(self.target)
+        return True if found.passed is not None else False if found.settled(step=1.0) else None
+
+    @property
+    def exit_code(self) -> int:
+        """0 the target is met, 1 it is not, 4 that is open, 130 interrupted."""
+        return 130 if self.interrupted else {True: 0, False: 1, None: 4}[self.enough]
+
+    @property
+    def verdict_line(self) -> str:
+        """One line: what meets the SLOs, what does not, and how that stands to the target."""
+        return f"CAPACITY: {self.name}: {self._found()}{self._against()}"
+
+    def words(self, value: float) -> str:
+        """A level in words."""
+        return str(Level(flight=round(value)) if self.by == "flight" else Level(rate=value))
+
+    def _found(self) -> str:
+        found = self.bracket
+        parts = ["no level met every SLO" if found.passed is None else f"{self.words(found.passed)} meets every SLO"]
+        parts += [f"{self.words(level)} is undecided" for level in found.undecided]
+        if found.failed is not None:
+            broken = next((p.broken for p in self.points if p.level.value == found.failed and p.status == "fail"), ())
+            rules = f" ({', '.join(broken)})" if broken else ""
+            parts.append(f"{self.words(found.failed)} does not{rules}")
+        elif found.passed is not None:
+            parts.append("nothing higher was measured" if not found.undecided else "none failed for certain")
+        return ", ".join(parts)
+
+    def _against(self) -> str:
+        if self.target is None:
+            return ""
+        outcome = {True: "met", False: "not met", None: "undecided"}[self.enough]
+        return f"; the target of {self.words(self.target)} is {outcome}"

@@ -59,13 +59,13 @@ _RANKED = 8  # accelerators in time, and in money where prices are declared
 async def audit(loaded: Loaded, options: Options, events: Listener) -> Report:
     """Audit a deployment from profile to report; `options.save` keeps what is measured as it comes in."""
     evidence = declare(loaded, options, _measuring(events))
-    events = _redacting(events, store.redactor_of(loaded, evidence))
+    events = redacting(events, store.redactor_of(loaded, evidence))
     for warning in (*loaded.warnings, *filter(None, (evidence.geometry_error, evidence.device_error))):
         events(Event(kind="note", text=f"warning: {warning}"))
     with store.recording(options.save, loaded, evidence, _choices(options)) as keep:
         if not options.offline:
-            async with _endpoint(evidence, loaded.key, events) as profile:
-                evidence = await _served(evidence, profile, loaded, events)
+            async with endpoint(evidence, loaded.key, events) as profile:
+                evidence = await discovered(evidence, profile, loaded, events)
                 evidence = replace(evidence, plan=_planned(evidence, profile, loaded.log))
                 keep.update(evidence)
                 evidence = await _measured(evidence, profile, loaded, keep, events, options.only)
@@ -146,7 +146,7 @@ def _then(evidence: Evidence) -> Here:
     return here
 
 
-def _redacting(events: Listener, redactor: Redactor) -> Listener:
+def redacting(events: Listener, redactor: Redactor) -> Listener:
     """A listener that never sees a secret: addresses hold passwords, servers send back what they were sent."""
     return lambda event: events(replace(event, text=redactor.text(event.text)) if event.text else event)
 
@@ -242,7 +242,7 @@ def unsaved(report: Report) -> str | None:
 
 
 @asynccontextmanager
-async def _endpoint(evidence: Evidence, key: str | None, events: Listener) -> AsyncIterator[Profile]:
+async def endpoint(evidence: Evidence, key: str | None, events: Listener) -> AsyncIterator[Profile]:
     """The profile with an address that answers: `url: emulator` gets one for as long as the audit runs."""
     profile = evidence.profile
     if profile.endpoint.url != "emulator":
@@ -260,7 +260,7 @@ async def _endpoint(evidence: Evidence, key: str | None, events: Listener) -> As
         stop()
 
 
-async def _served(evidence: Evidence, profile: Profile, loaded: Loaded, events: Listener) -> Evidence:
+async def discovered(evidence: Evidence, profile: Profile, loaded: Loaded, events: Listener) -> Evidence:
     """The evidence with what the endpoint serves. Raises PreflightFailed where no load would make sense."""
     events(Event(kind="stage", text=f"look at {profile.endpoint.url}"))
     served = await discover(profile, loaded.key)
@@ -284,7 +284,7 @@ async def _measured(  # noqa: PLR0917
     for note in plan.notes:
         events(Event(kind="note", text=note.message))
     async with local_source(profile, served, loaded.key, plan, loaded.prompts) as ready:
-        watcher, judge = _watcher(keep, events), replace(_judge(evidence), harm=ready.harm)
+        watcher, judge = watching(keep, events), replace(_judge(evidence), harm=ready.harm)
         spent, budget = ready.spent_tokens, profile.probe.budget
         levels = Levels(evidence, ready, watcher, nearest.RULES, budget=budget, log=loaded.log)
         levels.measured += await run_plan(plan, ready.source, budget, watcher, judge=judge, spent_tokens=spent)
@@ -329,7 +329,7 @@ def _pace(evidence: Evidence) -> Pace | None:
     return Pace(per_prompt_token=prefill.seconds / max(1, prompt), per_step=step.seconds)
 
 
-def _watcher(keep: store.Recording, events: Listener) -> Watcher:
+def watching(keep: store.Recording, events: Listener) -> Watcher:
     """Save each sample as it comes and tell the listener."""
     done: dict[str, int] = {}
 

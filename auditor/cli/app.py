@@ -17,6 +17,7 @@ COMMANDS: dict[str, str] = {
     "run": "Audit a deployment: discover, probe, judge, report.",
     "plan": "Show what a run would send and cost; send nothing.",
     "lint": "Check a profile and the files it names.",
+    "capacity": "Find the highest load that meets every SLO.",
     "schema": "Print the JSON schema of a profile, for editors.",
     "judge": "Judge a saved run again, without the endpoint.",
     "report": "Render a saved run in other formats.",

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -14,7 +14,7 @@ from auditor.errors import UsageError
 if TYPE_CHECKING:
     from auditor.evidence import Report
 
-__all__ = ["Target", "deliver", "say", "targets", "write"]
+__all__ = ["Target", "deliver", "put", "say", "targets", "write"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +59,18 @@ def _place(path: Path) -> Path:
         return path
 
 
-def targets(specs: Sequence[str], *, always_print: bool = True) -> tuple[Target, ...]:
+def targets(
+    specs: Sequence[str], *, always_print: bool = True, formats: Iterable[str] | None = None
+) -> tuple[Target, ...]:
     """The reports asked for, each path known to be writable.
 
     With `always_print` the terminal report goes to stdout unless another one does; without it only if nothing was
-    asked for. Raises UsageError for an unknown format, a path that cannot be written, or two reports for one place.
+    asked for. `formats` are known instead of a report's. Raises UsageError for an unknown format, a path that cannot be
+    written, or two reports for one place.
     """
-    from auditor.report.renderers import RENDERERS
-
-    found = [_parse(spec, sorted(RENDERERS)) for spec in specs]
+    if formats is None:
+        from auditor.report.renderers import RENDERERS as formats
+    found = [_parse(spec, sorted(formats)) for spec in specs]
     if not found or (always_print and all(target.path for target in found)):
         found.append(Target("terminal"))
     places = [target.path and _place(target.path) for target in found]
@@ -123,9 +126,13 @@ def deliver(report: "Report", wanted: Sequence[Target]) -> None:
 
     Raises UsageError at the end, with the verdict, when a file could not be written.
     """
+    put([(target, _renderer(target)(report)) for target in wanted], report.verdict_line)
+
+
+def put(texts: Iterable[tuple[Target, str]], verdict: str) -> None:
+    """Write each text to its target; see `deliver`."""
     failures = []
-    for target in wanted:
-        text = _renderer(target)(report)
+    for target, text in texts:
         try:
             if target.path is None:
                 write(text)
@@ -136,4 +143,4 @@ def deliver(report: "Report", wanted: Sequence[Target]) -> None:
         except UsageError as error:
             failures.append(str(error))
     if failures:
-        raise UsageError(f"{', '.join(failures)}; the verdict was: {report.verdict_line}")
+        raise UsageError(f"{', '.join(failures)}; the verdict was: {verdict}")

@@ -69,7 +69,8 @@ def next_level(
     """The level to measure next, of `least` to `most`, or None where the search is over.
 
     `start` comes first; then twice the highest pass or half of the lowest level that did not pass, until there is one
-    of each; then their geometric mean. Levels are multiples of `step` where that is not 0.
+    of each; then their geometric mean. Where what stands above the highest pass decides nothing, it doubles on until
+    one fails, so that the bracket has an end. Levels are multiples of `step` where that is not 0.
     """
     found, known = bracket(points := list(points)), {level for level, _ in points}
     if not known:
@@ -80,7 +81,9 @@ def next_level(
     elif wall is None:
         wanted = 2 * low
     elif wall - low <= max(step, resolution * low) + 1e-9:
-        return None
+        if found.failed is not None:
+            return None
+        wanted = 2 * found.undecided[-1]
     else:
         wanted = _on_grid(math.sqrt(low * wall), step)
         wanted = min(max(wanted, low + step), wall - step) if step else wanted

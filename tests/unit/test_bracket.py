@@ -34,6 +34,14 @@ def test_what_decides_nothing_sends_the_search_below_it() -> None:
     assert bracket([(64, "inconclusive"), (32, "pass")]) == Bracket(32, None, (64,))
 
 
+def test_what_decides_nothing_is_no_end_of_the_bracket() -> None:
+    """Between 10 and 11 nothing fits: the search looks for a level above that fails."""
+    open_ends = [(10, "pass"), (11, "inconclusive"), (14, "inconclusive")]
+    assert _next(*open_ends) == 28
+    assert _next(*open_ends, (28, "fail")) is None
+    assert _next(*open_ends, most=14.0) is None
+
+
 def test_a_pass_above_a_fail_counts_for_nothing() -> None:
     found = bracket([(32, "pass"), (48, "fail"), (64, "pass")])
     assert found == Bracket(32, 48, (), (64,))
