@@ -8,7 +8,7 @@ from typing import Any
 
 from auditor.evidence import Check, Evidence, Finding, Number, Rule
 from auditor.profile import Objective
-from auditor.theory import roofline
+from auditor.theory import roofline, shape
 from auditor.theory.alternatives import alternatives
 from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Geometry
@@ -79,12 +79,13 @@ def _least(evidence: Evidence, theory: _Theory, batch: int, o: Objective) -> Lea
     prompt, output = evidence.profile.traffic.mean_lengths
     served = DRAFTS if evidence.served and evidence.served.speculative else 0
     tokens = 1 + (theory[1].speculative_tokens or served)
-    step = roofline.decode_limit(*theory, batch, round(prompt + output / 2))
+    classes = evidence.profile.traffic.classes
+    longest = max(shape.at(c.prompt_tokens.curve, 1) + shape.at(c.output_tokens.curve, 1) for c in classes)
+    step = roofline.decode_limit(*theory, batch, round(prompt + output / 2), longest)
     if _is_floor(o):
         seconds, sure = step.seconds / tokens, sure_seconds(theory[2], step) / tokens
         return Least(seconds=seconds, sure=sure, prompt=0, output=0, prefill=None, step=step)
-    classes = [c for c in evidence.profile.traffic.classes if o.cls in (None, c.name)]
-    mix = [(1.0 if o.cls else c.share, c.fresh, c.output_tokens.curve) for c in classes]
+    mix = [(1.0 if o.cls else c.share, c.fresh, c.output_tokens.curve) for c in classes if o.cls in (None, c.name)]
     return least(*theory, mix, o.share, step if o.metric == "e2e" else None, tokens)
 
 

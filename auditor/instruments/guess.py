@@ -82,7 +82,7 @@ def _prefill_rate(ready: Theory, load: Load, name: str) -> dict[str, Any]:
 
 def _step_limit(ready: Theory, load: Load, held: float) -> float:
     """Seconds a token at the physical limit: where tokens are drafted every one counts as accepted."""
-    return decode_limit(*ready, load.batch, held).seconds / (1 + ready[1].speculative_tokens)
+    return decode_limit(*ready, load.batch, held, load.longest).seconds / (1 + ready[1].speculative_tokens)
 
 
 def _times(name: str, found: Prediction, limit: float) -> dict[str, Any]:

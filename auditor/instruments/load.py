@@ -44,6 +44,11 @@ class Load:
         return None if self.prompt is None else self.prompt + (self.output or 0.0) / 2
 
     @property
+    def longest(self) -> float | None:
+        """Tokens that a sequence holds at most; None where only a mean is told."""
+        return None if self.context is not None or self.prompt is None else self.prompt + (self.output or 0.0)
+
+    @property
     def ratio(self) -> float:
         """Prompt tokens for each output token; 0 where one of them is not told."""
         return self.prompt / self.output if self.prompt and self.output else 0.0

@@ -127,7 +127,7 @@ def _decode(ready: Theory, load: Load) -> Speed | None:
     held = load.held
     if held is None:
         return None
-    limit = decode_limit(*ready, load.batch, held)
+    limit = decode_limit(*ready, load.batch, held, load.longest)
     expected = predict_decode(*ready, load.batch, held, load.ratio)
     least = limit.seconds / (1 + ready[1].speculative_tokens)
     phase = decode_phase(*ready[:2], load.batch, held)

@@ -108,11 +108,23 @@ class Prediction:
 # --------------------------------------------------------------------------------------------------------------- limits
 
 
-def decode_limit(geometry: Geometry, settings: Settings, device: Device, batch: float, context: float) -> Limit:
-    """Least time of one step: max((W_stream + KV) / BW, FLOPs / PEAK) per device, with only k experts a layer read."""
+def decode_limit(  # noqa: PLR0917 (geometry, settings, device come first everywhere)
+    geometry: Geometry,
+    settings: Settings,
+    device: Device,
+    batch: float,
+    context: float,
+    longest: float | None = None,
+) -> Limit:
+    """Least time of one step: max((W_stream + KV) / BW, FLOPs / PEAK) per device, with only k experts a layer read.
+
+    `context` is the mean of the sequences, `longest` what none exceeds; without it twice the mean, as of replies that
+    grow from prompts of one length.
+    """
+    longest = 2 * context if longest is None else longest
     weights = streamed_bytes(geometry, settings, batch, limit=True)
-    kv = decode_kv_bytes(geometry, settings, batch, context)
-    flops = decode_flops(geometry, batch, context) / linear_devices(settings)
+    kv = decode_kv_bytes(geometry, settings, batch, context, longest)
+    flops = decode_flops(geometry, batch, context, longest) / linear_devices(settings)
     return _limit(device, settings, flops, weights, kv)
 
 

@@ -142,9 +142,9 @@ def _layer_scan(layer: Recurrent) -> float:
 # --------------------------------------------------------------------------------------------------------------- decode
 
 
-def decode_flops(geometry: Geometry, batch: float, context: float) -> float:
-    """FLOPs of one step over all devices."""
-    return decode_linear_flops(geometry, batch) + decode_attention_flops(geometry, batch, context)
+def decode_flops(geometry: Geometry, batch: float, context: float, longest: float | None = None) -> float:
+    """FLOPs of one step over all devices; with `longest` as in `decode_kv_bytes`."""
+    return decode_linear_flops(geometry, batch) + decode_attention_flops(geometry, batch, context, longest)
 
 
 def decode_linear_flops(geometry: Geometry, batch: float) -> float:
@@ -153,25 +153,28 @@ def decode_linear_flops(geometry: Geometry, batch: float) -> float:
     return batch * (each + _scan_flops(geometry))
 
 
-def decode_attention_flops(geometry: Geometry, batch: float, context: float) -> float:
+def decode_attention_flops(geometry: Geometry, batch: float, context: float, longest: float | None = None) -> float:
     """Scores and values; MLA scores against the latent itself (absorbed projections, DeepSeek-V2)."""
     rank = geometry.extra.get("kv_lora_rank", 0)
     attention = _index_flops(geometry) * context
     for group in geometry.layers:
         absorbed = group.kind == "mla"
         width = (group.latent_dim or 0) + rank if absorbed else group.qk_head_dim + group.v_head_dim
-        attention += 2.0 * geometry.attention_heads * width * _seen(geometry, group, context)
+        attention += 2.0 * geometry.attention_heads * width * _seen(geometry, group, context, longest)
     return batch * attention
 
 
-def decode_kv_bytes(geometry: Geometry, settings: Settings, batch: float, context: float) -> float:
+def decode_kv_bytes(
+    geometry: Geometry, settings: Settings, batch: float, context: float, longest: float | None = None
+) -> float:
     """Bytes of keys, values and recurrent state that one device moves in one step: its layers, its heads, its share of
     the batch and, under context parallelism, of the tokens.
 
     A recurrent layer reads its state and writes it back. A sparse-attention indexer reads all of its keys. Compressed
-    layers read their window and entries, those with an indexer the entries that it chose.
+    layers read their window and entries, those with an indexer the entries that it chose. With the context of the
+    `longest` sequence only what is certain counts (`_seen`).
     """
-    cached = sum(_read_bytes(geometry, group, settings, context) for group in geometry.layers)
+    cached = sum(_read_bytes(geometry, group, settings, context, longest) for group in geometry.layers)
     if geometry.indexer is not None:
         cached += geometry.indexer.count * geometry.indexer.token_bytes * context / geometry.indexer.compression
     state = sum(
@@ -181,21 +184,22 @@ def decode_kv_bytes(geometry: Geometry, settings: Settings, batch: float, contex
     return batch / settings.data_parallel * each / settings.pipeline_parallel
 
 
-def _read_bytes(geometry: Geometry, group: Layers, settings: Settings, context: float) -> float:
+def _read_bytes(geometry: Geometry, group: Layers, settings: Settings, context: float, longest: float | None) -> float:
     """Bytes of a group's cache that one sequence reads in one step: a compressed layer's window and entries."""
-    return layer_bytes(group, settings) * group.compression * _seen(geometry, group, context)
+    return layer_bytes(group, settings) * group.compression * _seen(geometry, group, context, longest)
 
 
-def _seen(geometry: Geometry, group: Layers, context: float) -> float:
-    """Keys and entries that a sequence at `context` attends to, summed over the group's layers; within chunks half a
-    chunk on average.
+def _seen(geometry: Geometry, group: Layers, context: float, longest: float | None = None) -> float:
+    """Keys and entries that a sequence at `context` attends to, summed over the group's layers.
+
+    In chunks it sees from one key to a whole chunk, by where it stands: a whole one is reckoned with, and with
+    `longest` none where that sequence is beyond its first chunk.
     """
     seen = (group.count + group.readers) * _entries(geometry, group, context)
     for layers, reach in _reaches(geometry, group):
-        if reach is None or context <= reach:
-            seen += layers * context
-        else:
-            seen += layers * reach / (2 if group.kind == "chunked" else 1)
+        if reach is not None and longest is not None and group.kind == "chunked" and longest > reach:
+            continue
+        seen += layers * (context if reach is None else min(context, reach))
     return seen
 
 

@@ -65,10 +65,16 @@ def test_sliding_layers_stop_reading_at_their_window():
     assert far - near == 10 * 16 * 256 * 2 * 10_000  # only the ten full layers grow
 
 
-def test_chunked_layers_see_half_a_chunk_on_average():
-    maverick = models.find("llama-4-maverick")
-    long = work.decode_kv_bytes(maverick, settings(), 1, 100_000)
-    assert long == (12 * 100_000 + 36 * 4_096) * 8 * 256 * 2
+def test_chunked_layers_are_reckoned_with_a_whole_chunk_and_limited_by_what_is_certain():
+    """One token beyond a chunk of 8,192 such a layer sees one key, so that of sequences there none is certain."""
+    maverick, each = models.find("llama-4-maverick"), 8 * 256 * 2
+    assert work.decode_kv_bytes(maverick, settings(), 1, 100_000) == (12 * 100_000 + 36 * 8_192) * each
+    bounds = [roofline.decode_limit(maverick, settings(), H100, 1, c).kv_s * 3.35e12 for c in (4_096, 4_097, 100_000)]
+    assert bounds == pytest.approx([48 * 4_096 * each, 12 * 4_097 * each, 12 * 100_000 * each])
+    told = roofline.decode_limit(maverick, settings(), H100, 1, 8_000, 8_192).kv_s * 3.35e12
+    assert told == pytest.approx(48 * 8_000 * each)
+    times = [roofline.predict_decode(maverick, settings(), H100, 64, c).seconds for c in range(1_000, 40_000, 500)]
+    assert times == sorted(times)
 
 
 def test_prefill_flops():
