@@ -29,7 +29,7 @@ class Part:
 
 
 def workers_for(load: Load, cores: int, floor: Floor | None = None) -> int:
-    """How many processes should share a load: one where that is enough, and never all cores where there are several.
+    """How many processes should share a load: one where that is enough, and never more than there are cores.
 
     A closed loop needs one for each STREAMS; an open one for what its requests cost by the measured floor.
     """
@@ -39,7 +39,7 @@ def workers_for(load: Load, cores: int, floor: Floor | None = None) -> int:
         wanted = load.rate * (_REQUEST + tokens * event) / _BUSY
     else:
         wanted = load.concurrency / STREAMS
-    return max(1, min(math.ceil(wanted), cores - 1, len(load.shapes)))
+    return max(1, min(math.ceil(wanted), cores, len(load.shapes)))
 
 
 def split(load: Load, parts: int) -> tuple[Part, ...]:
