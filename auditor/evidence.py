@@ -163,8 +163,9 @@ class Evidence:
 
     @property
     def decode_points(self) -> list[tuple[int, int, float]]:
-        """(streams, tokens of context, seconds a step) of the decode ladder, while all its streams decode."""
-        return [(m.load.concurrency, m.mean_context, s.seconds) for m in self.loads("decode") if (s := m.steps)]
+        """(streams on a replica, context, seconds a step) of the decode ladder, while all its streams decode."""
+        replicas, loads = max(1, self.profile.deployment.replicas), self.loads("decode")
+        return [(m.load.concurrency // replicas or 1, m.mean_context, s.seconds) for m in loads if (s := m.steps)]
 
     @property
     def accept_length(self) -> float | None:

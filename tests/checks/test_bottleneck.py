@@ -11,7 +11,7 @@ import pytest
 
 from auditor.evidence import Conflict, Evidence, Finding
 from auditor.measurement import Measurement, Sample
-from auditor.profile import Lengths, SharedPrefix, Slo, Traffic, TrafficClass
+from auditor.profile import Deployment, Lengths, SharedPrefix, Slo, Traffic, TrafficClass
 from auditor.testing import (
     H100,
     make_evidence,
@@ -232,6 +232,14 @@ def test_ladder_steps_are_read_while_all_streams_decode():
     points = ladder(**LAW).decode_points
     assert points[0] == (1, 1024, pytest.approx(0.0072 + 1e-6 + 5e-8 * 1024, rel=1e-6))
     assert points[-1][:2] == (16, 8024)
+
+
+def test_streams_share_the_replicas():
+    """Sixteen streams over two replicas are eight on each: no limit of sixteen is held against their steps."""
+    evidence = ladder(**LAW)
+    two = replace(evidence, profile=replace(evidence.profile, deployment=Deployment(replicas=2)))
+    assert two.decode_points[-1][:2] == (8, 8024)
+    assert two.decode_points[0][0] == 1
 
 
 def test_the_bottleneck_is_predicted_and_measured():
