@@ -50,11 +50,11 @@ class Target:
     feed: Feed
 
     def more(self, room: Budget) -> tuple[Load, ...]:
-        """As many requests again, or as many as there is room for; none where that is few."""
+        """As many requests again, or as many as there is room for; none where that is few, or no steady state."""
         warmup, count = self.sizes.warmup, self.sizes.closed + self.sizes.bursts
         mean = mean_tokens(self.feed.profile.traffic.classes, self.feed.limit)
         possible = min(count, min(room.requests, math.floor(room.tokens / mean)) - 2 * warmup)
-        if possible < WORTH_MORE * count:
+        if possible < max(WORTH_MORE * count, min(count, STEADY_TURNOVERS * self.slots)):
             return ()
         more = _loads(self.feed, self.slots, _split(possible, warmup, self.slots), self.sizes.sent, "-2")
         return more if all(load.shapes for load in more) and _fits(room, more) else ()

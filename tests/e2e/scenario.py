@@ -43,7 +43,7 @@ HEALTHY: dict[str, Any] = {
         ],
     },
     "slo": {"ttft": {"p95": "1500ms"}, "tps": {"p05": "20/s"}, "e2e": {"p95": "20s"}, "error_rate": "10%"},
-    "probe": {"budget": {"duration": "10m", "requests": 400, "tokens": "1M"}},
+    "probe": {"budget": {"duration": "10m", "requests": 220, "tokens": "1M"}},
     "monitoring": {
         "dashboards": [str(ROOT / "profiles/monitoring/embedded-panels.json")],
         "rules": [str(ROOT / "profiles/monitoring/embedded-alerts.yaml")],

@@ -24,18 +24,20 @@ SGLANG = changed(
         "monitoring": {"required": False},
     },
 )
-CROWD = {"traffic.target_concurrency": 24}
+CROWD = {"traffic.target_concurrency": 24, "probe.budget.requests": 300, "slo.tps": {"p05": "5/s"}}
 # Ten full and thirty gated delta net layers. A block is as large as a state: 1,056 tokens of ten layers, 21,626,880
 # bytes. A request takes three for its states, one for its prompt, and a fifth when its reply grows beyond 1,056 tokens.
 HYBRID = {
     "deployment.model": "Qwen/Qwen3.5-35B-A3B",
     "deployment.accelerator": "h100-sxm",
     "deployment.engine_version": "0.32.0",
-    "deployment.max_num_seqs": 32,
+    "deployment.max_num_seqs": 64,
     "traffic.target_concurrency": 24,
     "traffic.classes.0.prompt_tokens": {"p50": 950, "p95": 1000, "max": 1020},
     "traffic.classes.0.output_tokens": {"p50": 150, "p95": 200, "max": 250},
+    "probe.budget.requests": 300,
 }
+REPLICAS = {"deployment.replicas": 3, "traffic.target_concurrency": 48, "probe.budget.requests": 500}
 PINNED = {
     "deployment.launch": "vllm serve meta-llama/Llama-3.1-8B-Instruct --quantization fp8 --max-model-len 4096 "
     "--max-num-seqs 64 --kv-cache-memory-bytes 4G"
@@ -65,6 +67,7 @@ ROWS = [
         twin=Scenario(profile=CROWD),
         exit_code=1,
         failing="K",
+        unclear="W",  # requests fare alike in waves: few of them are independent
         rules={"K302": "fail", "K304": "fail"},
     ),
     Row(
@@ -73,6 +76,7 @@ ROWS = [
         twin=Scenario(profile=HYBRID),
         exit_code=1,
         failing="K",
+        unclear="W",  # requests fare alike in waves: few of them are independent
         rules={"K302": "fail", "K304": "fail", "K303": "pass", "K308": "pass"},
     ),
     Row(
@@ -81,6 +85,7 @@ ROWS = [
         twin=Scenario(base=SGLANG, profile=CROWD),
         exit_code=1,
         failing="K",
+        unclear="W",  # requests fare alike in waves: few of them are independent
         rules={"K302": "fail", "K305": "fail"},
     ),
     Row(
@@ -92,12 +97,13 @@ ROWS = [
         rules={"W110": "fail", "K305": "fail"},
     ),
     Row(
-        name="drifted batch limit that the SLOs survive",
+        name="drifted batch limit that no SLO shows",  # but at the rate that all of it takes bursts never settle
         scenario=Scenario(served={"max_num_seqs": 4}),
         twin=HEALTHY_TWIN,
         exit_code=1,
         failing="K",
-        rules={"K305": "fail", "W110": "pass"},
+        unclear="W",
+        rules={"K305": "fail", "W111": "inconclusive", "T509": "inconclusive"},
     ),
     Row(
         name="declared batch limit below the target",
@@ -105,6 +111,7 @@ ROWS = [
         twin=HEALTHY_TWIN,
         exit_code=1,
         failing="K",
+        unclear="W",
         rules={"K303": "fail"},
     ),
     Row(
@@ -141,13 +148,8 @@ ROWS = [
     ),
     Row(
         name="replicas that are not there",
-        scenario=Scenario(
-            profile={"deployment.replicas": 3, "traffic.target_concurrency": 48},
-            served={"replicas": 1, "max_num_seqs": 16},
-        ),
-        twin=Scenario(
-            profile={"deployment.replicas": 3, "traffic.target_concurrency": 48}, served={"max_num_seqs": 16}
-        ),
+        scenario=Scenario(profile=REPLICAS, served={"replicas": 1, "max_num_seqs": 16}),
+        twin=Scenario(profile=REPLICAS),
         exit_code=1,
         failing="WK",
         rules={"K305": "fail"},
