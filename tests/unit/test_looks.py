@@ -73,7 +73,7 @@ def test_a_class_is_mended_by_its_own_requests_alone():
 
 
 def test_the_reserve_runs_where_as_many_again_would_decide():
-    """2 of 100 miss, and two take 130 at confidence 0.96. At 0.99 four take 229 and six 288: 200 do not pass, 300 do."""
+    """2 of 100 miss; two take 130 at confidence 0.96. At 0.99 four take 229 and six 288: 200 do not pass, 300 do."""
     closed = seen("slo", 100, 2)
     assert looks.reserve_wanted(after(closed, reserve=(load("slo-2", 100),))) is None
     assert looks.reserve_wanted(after(closed, reserve=(load("slo-2", 200),))) == (
