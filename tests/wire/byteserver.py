@@ -11,10 +11,11 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["HOLD", "RESET", "ByteServer", "Request", "chunked", "head", "sse", "tokens"]
+__all__ = ["CLOSE", "HOLD", "RESET", "ByteServer", "Request", "chunked", "head", "sse", "tokens"]
 
 RESET = "reset"  # RST instead of a clean end
 HOLD = "hold"  # never close
+CLOSE = "close"  # a clean end, also where connections are kept
 Step = tuple[float, bytes] | str
 Script = Sequence[Step]
 
@@ -47,6 +48,7 @@ class ByteServer:
     one_byte: bool = False
     tls: ssl.SSLContext | None = None
     read_request: bool = True
+    keep: bool = False  # serve further requests on the same connection
     requests: list[Request] = field(default_factory=list)
     open: int = 0
     peak: int = 0
@@ -79,35 +81,44 @@ class ByteServer:
         self.open += 1
         self.peak = max(self.peak, self.open)
         try:
-            script = self.script
-            if self.read_request:
-                request = await read_request(reader)
-                self.requests.append(request)
-                if callable(script):
-                    script = script(request, len(self.requests) - 1)
-            assert not callable(script)
-            await self._play(script, writer)
+            while True:
+                script = self.script
+                if self.read_request:
+                    request = await read_request(reader)
+                    self.requests.append(request)
+                    if callable(script):
+                        script = script(request, len(self.requests) - 1)
+                assert not callable(script)
+                if not await self._play(script, writer):
+                    break
         except (ConnectionError, asyncio.IncompleteReadError):
             writer.transport.abort()
         finally:
             self.open -= 1
 
-    async def _play(self, script: Script, writer: asyncio.StreamWriter) -> None:
+    async def _play(self, script: Script, writer: asyncio.StreamWriter) -> bool:
+        """Whether the connection waits for another request."""
         for step in script:
             if step == RESET:
                 linger = struct.pack("ii", 1, 0)
                 writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
                 writer.transport.abort()
-                return
+                return False
             if step == HOLD:
-                return
+                return False
+            if step == CLOSE:
+                break
             delay, data = step
             await asyncio.sleep(delay)
             for at in range(len(data)) if self.one_byte else (0,):
                 writer.write(data[at : at + 1] if self.one_byte else data)
                 await writer.drain()
                 await asyncio.sleep(0)
+        else:
+            if self.keep:
+                return True
         writer.close()
+        return False
 
 
 async def read_request(reader: asyncio.StreamReader) -> Request:

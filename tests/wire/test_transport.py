@@ -15,7 +15,7 @@ import pytest
 from auditor.emulator.clock import run_virtual
 from auditor.errors import UsageError
 from auditor.loads import Load, Shape
-from auditor.measurement import Sample
+from auditor.measurement import Measurement, Sample
 from auditor.probe.connection import Places
 from auditor.probe.framing import Limits
 from auditor.probe.load import LocalSource, ask
@@ -445,6 +445,24 @@ def test_tls_with_its_own_authority_without_checking_and_untrusted(certificate: 
     assert unchecked.error is None
     assert refused.error == "tls"
     assert "verify_tls: false" in (refused.detail or "")
+
+
+def test_a_tls_connection_is_kept_carries_large_requests_and_can_be_cut(certificate: Path) -> None:
+    scripts: list[Script] = [tokens(3), tokens(2), [(0.0, head()), (0.1, TOKEN), (0.1, b""), RESET]]
+    shape = Shape(cls="c", prompt_tokens=200_000, output_tokens=3)
+
+    async def run() -> tuple[Measurement, int]:
+        async with ByteServer(
+            lambda _request, number: scripts[number], tls=_server_context(certificate), keep=True
+        ) as server:
+            target = Target(url=server.url, model="m", ca=str(certificate / "cert.pem"))
+            load = Load(id="l", purpose="slo", concurrency=1, shapes=(shape,) * 3)
+            return await LocalSource(target, Prompts(1, 1.0, 0), WAITS).run(load), server.accepted
+
+    got, connections = run_virtual(run())
+    assert [sample.error for sample in got.samples] == [None, None, "cut_off"]
+    assert [sample.ttft for sample in got.samples] == pytest.approx([0.1] * 3)
+    assert connections == 1
 
 
 def test_the_wrong_scheme_is_named_both_ways() -> None:
