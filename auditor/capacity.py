@@ -173,7 +173,7 @@ def _ended(seen: Sequence[tuple[float, str]], least: float, top: float, step: fl
     if found.settled(step=step):
         return ""
     if found.undecided:
-        return "levels that decide nothing stand between: more requests would tell (probe.budget)"
+        return "the levels between are too close to the limits to call"
     if found.passed is not None and found.passed >= top:
         return "the search goes no higher (--max)"
     return "the search goes no lower" if found.failed is not None and found.failed <= least else ""
@@ -210,8 +210,9 @@ def _summed(levels: Levels, note: str, *, by_rate: bool) -> Capacity:
 
 
 def _limit(evidence: Evidence, points: Sequence[Point], bent: Knee | None) -> tuple[str, str]:
-    """What limits at the lowest level that does not pass, and why that is said; empty where all levels passed."""
-    wall = bracket((p.level.value, p.status) for p in points).wall
+    """What limits at the lowest level that fails (or does not pass), and why that is said; empty where all passed."""
+    found = bracket((p.level.value, p.status) for p in points)
+    wall = found.wall if found.failed is None else found.failed
     at = next((p for p in points if p.level.value == wall and p.status != "pass"), None)
     if at is None:
         return "", ""
@@ -227,9 +228,10 @@ def _limit(evidence: Evidence, points: Sequence[Point], bent: Knee | None) -> tu
         return _queue(evidence, at, signs.running, signs.waiting or 0.0)
     if bent is not None and bent.reached and bent.batch < level.value:
         return "compute", f"beyond {bent.batch:.0f} in flight requests a second no longer grow ({bent.rate:.3g}/s)"
-    missed = ", ".join(r.path for r in at.readings if r.status != "pass")
-    words = f"{missed} is missed first at {level}" if missed else at.why
-    return "time a token" if "tps" in missed else "time", f"{words}, with no queue to be seen"
+    missed = ", ".join(r.path for r in at.readings if r.status == at.status)
+    told = f"{missed} is {'missed' if at.status == 'fail' else 'too close to call'} at {level}" if missed else at.why
+    queue = "the server shows no queue" if signs.waiting is not None else "nothing tells of a queue"
+    return "time a token" if "tps" in missed else "time", f"{told}; {queue}"
 
 
 def _queue(evidence: Evidence, at: Point, running: float, waiting: float) -> tuple[str, str]:

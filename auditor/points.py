@@ -140,6 +140,10 @@ class Nearest:
 _STATUS = {"pass": "passes", "fail": "fails too", "inconclusive": "decides nothing"}
 
 
+def _listed(rules: Sequence[str]) -> str:
+    return ", ".join(rules)
+
+
 def _joined(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
@@ -197,14 +201,15 @@ class Capacity:
 
     def _found(self) -> str:
         found = self.bracket
-        parts = ["no level met every SLO" if found.passed is None else f"{self.words(found.passed)} meets every SLO"]
-        parts += [f"{self.words(level)} is undecided" for level in found.undecided]
+        known = "no level met every SLO"
+        parts = [known if found.passed is None else f"every SLO is met at {self.words(found.passed)}"]
+        if found.undecided:
+            parts.append(f"open at {_joined([plain(level, 3) for level in found.undecided])}")
         if found.failed is not None:
             broken = next((p.broken for p in self.points if p.level.value == found.failed and p.status == "fail"), ())
-            rules = f" ({', '.join(broken)})" if broken else ""
-            parts.append(f"{self.words(found.failed)} does not{rules}")
+            parts.append(f"missed at {self.words(found.failed)}{f' ({_listed(broken)})' if broken else ''}")
         elif found.passed is not None:
-            parts.append("nothing higher was measured" if not found.undecided else "none failed for certain")
+            parts.append("missed nowhere that was measured")
         return ", ".join(parts)
 
     def _against(self) -> str:

@@ -10,6 +10,7 @@ from auditor.report.json import plain
 from auditor.report.markdown import escape
 from auditor.report.words import clean, quantity
 from auditor.units import count
+from auditor.units import plain as figure
 
 __all__ = ["RENDERERS", "data", "markdown", "terminal"]
 
@@ -42,10 +43,10 @@ def _rows(found: Capacity) -> tuple[list[str], list[list[str]]]:
 
 def _row(point: Point, shown: Sequence[Reading]) -> list[str]:
     by_path = {reading.path: reading for reading in point.readings}
-    cells = [f"{point.level.value:.4g}", f"{point.requests}"]
+    cells = [figure(point.level.value, 4), f"{point.requests}"]
     cells += [_value(by_path.get(reading.path)) for reading in shown]
     rate = _rate(point)
-    cells += ["" if rate is None else f"{rate:.3g}", "" if point.output_rate is None else f"{point.output_rate:.3g}"]
+    cells += ["" if value is None else figure(value, 3) for value in (rate, point.output_rate)]
     return [*cells, _STATUS[point.status]]
 
 
@@ -93,7 +94,7 @@ def _told(found: Capacity) -> list[tuple[str, str]]:
     """What limits, the knee, how the search ended, what is missing and what it cost."""
     told = [("limit", f"{found.limit}: {found.why}")] if found.limit else []
     if found.knee is not None:
-        where = f"{found.knee.batch:.0f} in flight ({found.knee.rate:.3g} requests a second)"
+        where = f"{found.knee.batch:.0f} in flight ({figure(found.knee.rate, 3)} requests a second)"
         told.append(("knee", f"{where}; more bring no more" if found.knee.reached else f"not reached up to {where}"))
     told += [("open", f"{found.words(p.level.value)}: {p.missing or p.why}") for p in _open(found)]
     told += [("ended", found.note)] if found.note else []
