@@ -55,6 +55,13 @@ NAMES = [
     ("AMD RYZEN AI MAX+ 395 w/ Radeon 8060S", "strix-halo"),
     ("Tesla P40", "p40"),
     ("Quadro RTX 8000", "quadro-rtx-8000"),
+    ("H800 PCIe", "h800-pcie"),
+    ("NVIDIA H800", "h800-sxm"),
+    ("h800", "h800-sxm"),
+    ("Orin NX", "jetson-orin-nx-16"),
+    ("Jetson Orin NX 16GB", "jetson-orin-nx-16"),
+    ("Radeon 890M", "radeon-890m"),
+    ("AMD Ryzen AI 9 HX 370 w/ Radeon 890M", "radeon-890m"),
 ]
 
 

@@ -25,6 +25,13 @@ PUBLISHED = [  # name, billions of parameters as published (model card, safetens
     ("Qwen/Qwen2.5-0.5B-Instruct", 0.494),
     ("Qwen/Qwen2.5-7B-Instruct", 7.616),
     ("Qwen/Qwen2.5-72B-Instruct", 72.706),
+    ("Qwen/Qwen1.5-0.5B-Chat", 0.464),
+    ("Qwen/Qwen1.5-7B-Chat", 7.721),
+    ("Qwen/Qwen1.5-14B-Chat", 14.167),
+    ("Qwen/Qwen1.5-72B-Chat", 72.288),
+    ("Qwen/Qwen1.5-110B-Chat", 111.21),
+    ("mistralai/Ministral-8B-Instruct-2410", 8.020),
+    ("Qwen/Qwen3.5-9B", 8.95),  # of the text model, as llama.cpp counts
     ("Qwen/Qwen3-0.6B", 0.596),
     ("Qwen/Qwen3-8B", 8.191),
     ("Qwen/Qwen3-32B", 32.762),
@@ -112,6 +119,11 @@ WITH_ENCODERS = [  # as above, vision encoder and multi-token-prediction layers 
     ("XiaomiMiMo/MiMo-7B-Base", 7.83),
     ("zai-org/GLM-4.7-Flash", 31.2),
 ]
+
+
+def test_a_small_model_shares_its_embeddings_with_the_head():
+    """Qwen3.5-4B in Q8_0 is a file of 4.48 GB: 4.22e9 values of 8.5 bits, header included."""
+    assert models.find("qwen3.5-4b").parameters == pytest.approx(4.48e9 * 8 / 8.5, rel=0.005)
 
 
 @pytest.mark.parametrize(("name", "billions"), PUBLISHED)
