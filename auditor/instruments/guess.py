@@ -9,7 +9,7 @@ from auditor.instruments.caveats import longer
 from auditor.instruments.load import Load, Theory, asked, provisional, theory
 from auditor.instruments.naming import unsure
 from auditor.loading.problems import did_you_mean, one_line
-from auditor.theory.roofline import Prediction, decode_limit, predict_decode, predict_prefill, prefill_limit
+from auditor.theory.roofline import Prediction, decode_limit, predict_decode, predict_prefill, prefill_limit, token_limit
 
 __all__ = ["METRICS", "guess"]
 
@@ -81,8 +81,7 @@ def _prefill_rate(ready: Theory, load: Load, name: str) -> dict[str, Any]:
 
 
 def _step_limit(ready: Theory, load: Load, held: float) -> float:
-    """Seconds a token at the physical limit: where tokens are drafted every one counts as accepted."""
-    return decode_limit(*ready, load.batch, held, load.longest).seconds / (1 + ready[1].speculative_tokens)
+    return token_limit(decode_limit(*ready, load.batch, held, load.longest), ready[1])
 
 
 def _times(name: str, found: Prediction, limit: float) -> dict[str, Any]:

@@ -14,7 +14,15 @@ from auditor.theory.cost import Cost, cost, replicas, stay
 from auditor.theory.dominance import predicted_device_share
 from auditor.theory.phases import Phase, critical_tokens, decode_phase, prefill_phase, ridge
 from auditor.theory.ranking import Ranked
-from auditor.theory.roofline import Limit, Prediction, decode_limit, predict_decode, predict_prefill, prefill_limit
+from auditor.theory.roofline import (
+    Limit,
+    Prediction,
+    decode_limit,
+    predict_decode,
+    predict_prefill,
+    prefill_limit,
+    token_limit,
+)
 from auditor.theory.work import rate
 from auditor.units import percent
 
@@ -129,9 +137,8 @@ def _decode(ready: Theory, load: Load) -> Speed | None:
         return None
     limit = decode_limit(*ready, load.batch, held, load.longest)
     expected = predict_decode(*ready, load.batch, held, load.ratio)
-    least = limit.seconds / (1 + ready[1].speculative_tokens)
     phase = decode_phase(*ready[:2], load.batch, held)
-    return Speed(expected, limit, least, phase, _ridge(ready, phase))
+    return Speed(expected, limit, token_limit(limit, ready[1]), phase, _ridge(ready, phase))
 
 
 def _ridge(ready: Theory, phase: Phase) -> float:

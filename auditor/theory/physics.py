@@ -18,9 +18,10 @@ BEATS = 1.05  # faster than the limit by this factor is beyond the doubt of data
 
 @dataclass(frozen=True, slots=True)
 class Beaten:
-    """A measured time below its physical limit, both in seconds; `phase` is prefill or decode.
+    """A measured time below the least that it was held against, both in seconds; `phase` is prefill or decode.
 
-    `sure` says that it beats what rests on certain figures alone.
+    `sure` says that this least is physics on certain figures alone. Where it is not, figures are provisional, or the
+    least is only what such hardware usually needs (`reach.surprising`).
     """
 
     phase: str

@@ -30,7 +30,15 @@ from auditor.theory.work import (
     streamed,
 )
 
-__all__ = ["Limit", "Prediction", "decode_limit", "predict_decode", "predict_prefill", "prefill_limit"]
+__all__ = [
+    "Limit",
+    "Prediction",
+    "decode_limit",
+    "predict_decode",
+    "predict_prefill",
+    "prefill_limit",
+    "token_limit",
+]
 
 Bound = Literal["weights", "kv", "compute", "overhead", "mixed"]
 Largest = Literal["weights", "kv", "compute", "overhead", "mixed", "prompts", "busy"]
@@ -128,6 +136,11 @@ def decode_limit(  # noqa: PLR0917 (geometry, settings, device come first everyw
     return _limit(device, settings, flops, weights, kv)
 
 
+def token_limit(limit: Limit, settings: Settings) -> float:
+    """The least seconds a token of a step: where tokens are drafted every one may be accepted."""
+    return limit.seconds / (1 + settings.speculative_tokens)
+
+
 def prefill_limit(
     geometry: Geometry, settings: Settings, device: Device, prompt_tokens: float, prompts: float = 1.0
 ) -> Limit:
@@ -218,8 +231,7 @@ def predict_decode(  # noqa: PLR0917 (the six arguments of the law, in the order
     weights, kv, crossing = (part / found.likely for part in (weights, kv, crossing))
     compute, overhead = compute / found.likely + read, overhead / found.likely + crossing + waited
     band = (_apart(law.low, found.likely / found.high), _apart(law.high, found.likely / found.low))
-    least = limit.seconds / (1 + settings.speculative_tokens)
-    step = _prediction(least, (weights, kv, compute, overhead), band, law.source)
+    step = _prediction(token_limit(limit, settings), (weights, kv, compute, overhead), band, law.source)
     return replace(step, links_s=crossing, prompts_s=read + waited, prompts_compute_s=read)
 
 
