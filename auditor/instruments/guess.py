@@ -9,7 +9,14 @@ from auditor.instruments.caveats import longer
 from auditor.instruments.load import Load, Theory, asked, provisional, theory
 from auditor.instruments.naming import unsure
 from auditor.loading.problems import did_you_mean, one_line
-from auditor.theory.roofline import Prediction, decode_limit, predict_decode, predict_prefill, prefill_limit, token_limit
+from auditor.theory.roofline import (
+    Prediction,
+    decode_limit,
+    predict_decode,
+    predict_prefill,
+    prefill_limit,
+    token_limit,
+)
 
 __all__ = ["METRICS", "guess"]
 
