@@ -147,24 +147,13 @@ async def _climb(levels: Levels, start: Level, most: float | None, events: Liste
             return _ended(seen, least, top, step)
         level = Level(flight=round(value)) if whole else Level(rate=value)
         events(Event(kind="stage", text=f"measure {level}"))
-        outcome = await _measured(levels, level, [value for value, _ in seen])
+        above = round((1 + RESOLUTION) * (bracket(seen).passed or 0))
+        at_target = whole and value == levels.evidence.profile.traffic.target_concurrency
+        outcome = await levels.measure_most(level, above, reserve=True, purpose="slo" if at_target else "nearest")
         if isinstance(outcome, Told):
             return outcome.why
         if levels.stopped is not None and levels.measured[-1].silence < HOPELESS:
             return levels.stopped
-
-
-async def _measured(levels: Levels, level: Level, known: Sequence[float]) -> Point | Told:
-    """The level, or the highest below it for which there is room and that is worth it."""
-    at_target = level.flight is not None and level.flight == levels.evidence.profile.traffic.target_concurrency
-    outcome = await levels.measure(level, reserve=True, purpose="slo" if at_target else "nearest")
-    if isinstance(outcome, Point):
-        return outcome
-    passed = bracket((p.level.value, p.status) for p in levels.points).passed
-    smaller = levels.affordable(level, round((1 + RESOLUTION) * (passed or 0)))
-    if smaller is None or smaller.value in known:
-        return outcome
-    return await levels.measure(smaller)
 
 
 def _ended(seen: Sequence[tuple[float, str]], least: float, top: float, step: float) -> str:

@@ -96,13 +96,17 @@ class Levels:
         self.stay = self.points[-1].stay or self.stay
         return self.points[-1]
 
-    def affordable(self, level: Level, above: int) -> Level | None:
-        """The most in flight, up to `level` and over `above`, for which there is room; None where there is none."""
-        if level.flight is None:
-            return None
+    async def measure_most(
+        self, level: Level, above: int, *, reserve: bool = False, purpose: Purpose = "nearest"
+    ) -> Point | Told:
+        """The level, or where there is no room for it the highest over `above` for which there is."""
+        outcome = await self.measure(level, reserve=reserve, purpose=purpose)
+        if isinstance(outcome, Point) or level.flight is None:
+            return outcome
         room = self.room
         most = largest(lambda n: n <= above or self._plan(Level(flight=n), room, False) is not None, level.flight)
-        return Level(flight=most) if most > above else None
+        known = most <= above or most in {p.level.flight for p in self.points}
+        return outcome if known else await self.measure(Level(flight=most))
 
     def _plan(self, level: Level, room: Budget, reserve: bool) -> Plan | None:
         served = self.evidence.served

@@ -16,7 +16,7 @@ from auditor.measurement import Measurement
 from auditor.plan.stopping import HOPELESS
 from auditor.points import Level, Nearest, Point, Reading
 from auditor.theory.alternatives import Alternative, alternatives
-from auditor.theory.bracket import next_level
+from auditor.theory.bracket import bracket, next_level
 from auditor.theory.judging import largest
 from auditor.theory.roofline import predict_decode, predict_prefill
 from auditor.theory.step_costs import plain_costs
@@ -101,12 +101,13 @@ async def _measure(target: Point, levels: Levels) -> str:
     wanted: float | None = start
     least, step = (1.0, 1.0) if whole else (start / 16, 0.0)
     while wanted is not None and len(levels.points) < MOST:
-        outcome = await levels.measure(Level(flight=round(wanted)) if whole else Level(rate=wanted))
+        passed = bracket(seen).passed or 0
+        outcome = await levels.measure_most(Level(flight=round(wanted)) if whole else Level(rate=wanted), round(passed))
         if isinstance(outcome, Told):
             return outcome.why
         if levels.stopped is not None:
             return levels.stopped
-        seen.append((wanted, outcome.status))
+        seen.append((outcome.level.value, outcome.status))
         wanted = next_level(seen, start, least, target.level.value, step=step)
     return "" if wanted is None else f"{MOST} levels were tried"
 
