@@ -92,9 +92,10 @@ def readings(evidence: Evidence, objective: Objective) -> list[tuple[Sample, flo
     out.
 
     A failed request is infinitely slow. So is, for TPS, a reply that came all at once: its user saw no token before the
-    end. So is one that the probe's own end cut off after the limit had passed: all requests that started so long before
-    the end are known, hence leaving out the others favours nobody. In an open loop a request's time counts from when it
-    was to be sent: its user waited from then on. For an error rate, good requests read 0.
+    end. So is, for the first answer, a reply that ended within its reasoning. So is one that the probe's own end cut
+    off after the limit had passed: all requests that started so long before the end are known, hence leaving out the
+    others favours nobody. In an open loop a request's time counts from when it was to be sent: its user waited from
+    then on. For an error rate, good requests read 0.
     """
     return [pair for m in evidence.loads("slo") for pair in readings_of(m, objective)]
 
@@ -118,6 +119,8 @@ def _reading(sample: Sample, objective: Objective) -> float | None:
         return math.inf
     if objective.metric == "tps":
         return math.inf if sample.buffered else sample.tpot
+    if objective.metric == "first_answer" and sample.first_answer is None:
+        return math.inf
     return _plus(getattr(sample, objective.metric), late)
 
 
@@ -126,10 +129,14 @@ def _plus(seconds: float | None, late: float) -> float | None:
 
 
 def unseen(read: Iterable[tuple[Sample, float]]) -> str:
-    """In words, the misses that are no failures: replies at once, where TPS is judged, and what the end cut off."""
+    """In words, the misses that are no failures: replies at once, where TPS is judged, those without an answer, and
+    what the end cut off.
+    """
     misses = [s for s, seconds in read if seconds == math.inf]
-    at_once, late = sum(s.good for s in misses), sum(s.error == "cancelled" for s in misses)
+    at_once, late = sum(bool(s.buffered) for s in misses), sum(s.error == "cancelled" for s in misses)
+    silent = sum(s.good and not s.buffered for s in misses)
     told = f" {at_once} of them came all at once, which is no stream." if at_once else ""
+    told += f" {silent} of them ended before an answer came." if silent else ""
     return told + (f" {late} of them were under way, beyond the limit, when the probe ended." if late else "")
 
 

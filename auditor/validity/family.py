@@ -23,6 +23,7 @@ an SLO that is missed even if each doubtful request is judged in the service's f
 | T514 | the requests of an open loop were not sent on time | passes, failures of latency that lateness explains |
 | T515 | what comes does not go (Little's law) | passes of latency |
 | T516 | requests fare like their neighbours | nothing: each SLO counts them for less |
+| T517 | replies ended within their reasoning | failures of the first answer that they make |
 """
 
 from auditor.evidence import Check, Evidence, Finding, Rule
@@ -48,6 +49,7 @@ _RULES = (
     client.t514_schedule,
     steady.t515_balance,
     steady.t516_dependence,
+    replies.t517_answer,
 )
 
 FAMILY = Check(

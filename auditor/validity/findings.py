@@ -28,6 +28,7 @@ TITLES = {
     "T514": "Sent on time",
     "T515": "Balance of the load",
     "T516": "Independent requests",
+    "T517": "Answer reached",
 }
 
 

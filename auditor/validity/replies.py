@@ -7,14 +7,22 @@ from typing import Any
 
 from auditor import slo
 from auditor.evidence import Evidence, Finding, Number
-from auditor.measurement import Measurement
+from auditor.measurement import Measurement, Sample
 from auditor.theory import judging
 from auditor.theory.physics import beaten
 from auditor.theory.statistics import median
 from auditor.units import percent, quantity
 from auditor.validity.findings import LOADED, doubt, each_load, finding, fine, skip, voids
 
-__all__ = ["t501_cached", "t502_lengths", "t506_physics", "t507_buffered", "t510_estimated", "t511_speculation"]
+__all__ = [
+    "t501_cached",
+    "t502_lengths",
+    "t506_physics",
+    "t507_buffered",
+    "t510_estimated",
+    "t511_speculation",
+    "t517_answer",
+]
 
 CACHED = 0.05  # of the prompt tokens, beyond declared prefixes
 SHORT = 0.95  # of the tokens asked for
@@ -148,3 +156,24 @@ def t511_speculation(evidence: Evidence) -> Iterable[Finding]:
         fix = ("give the traffic's own prompts in traffic.prompts",)
         rest = {"remedies": fix, "where": evidence.where("traffic.prompts")}
         yield doubt("T511", why, voids(("W111", "W112"), "pass"), "a load of the traffic's own prompts", **rest)
+
+
+def t517_answer(evidence: Evidence) -> Iterable[Finding]:
+    """Where the first answer has an SLO: a reply whose length ran out within its reasoning shows no answer's time."""
+    for m, rest in each_load(evidence) if evidence.profile.objectives("first_answer") else ():
+        silent = sum(_silent(s) for s in m.judged)
+        if not silent:
+            yield fine("T517", "Every good reply reached its answer.", **rest)
+            continue
+        why = f"{silent} of {len(m.judged)} replies ended within their reasoning: they count as "
+        why += "misses, and when their answers would have come is not known."
+        rest["measured"] = Number.of("replies without an answer", silent, "requests", "measured", len(m.judged))
+        void = (
+            voids(("W114",), "fail") if "fail" not in slo.outcomes(evidence, "W114", slo.instead(0.0, _silent)) else ()
+        )
+        fix = ("declare output_tokens that hold reasoning and answer, or bound the reasoning",)
+        yield doubt("T517", why, void, "replies that reach their answer", remedies=fix, **rest)
+
+
+def _silent(sample: Sample) -> bool:
+    return sample.good and sample.first_answer is None

@@ -9,7 +9,7 @@ from auditor import slo, verdict
 from auditor.evidence import Evidence, Finding
 from auditor.loads import Plan
 from auditor.measurement import ClientHealth, Sample
-from auditor.profile import Objective
+from auditor.profile import Objective, Slo
 from auditor.testing import make_evidence, make_load, make_measurement, make_sample, run_check, with_slo
 from auditor.theory import deciding
 from auditor.validity import family
@@ -217,3 +217,32 @@ def test_a_service_that_stopped_answering_in_the_second_load_is_gone():
     [finding] = run_check(workload_shape.CHECK, evidence, "W113")
     assert finding.status == "fail"
     assert "the last 20 all failed" in finding.why
+
+
+# ------------------------------------------------------------------------------------------------------------- answers
+
+ANSWER = Slo(first_answer={"p95": 3.0})
+
+
+def thinking(silent: int, answer: float = 2.0) -> Evidence:
+    """A hundred replies of a reasoning model, of which some end within their reasoning."""
+    evidence = under_load([make_sample(i, first_answer=None if i % 100 < silent else answer) for i in range(100)])
+    return replace(evidence, profile=replace(evidence.profile, slo=ANSWER))
+
+
+@pytest.mark.parametrize(("silent", "status"), [(0, "pass"), (1, "pass"), (20, "inconclusive"), (100, "inconclusive")])
+def test_a_reply_without_an_answer_is_never_a_pass_and_makes_no_failure(silent, status):
+    """Of 100 one may miss a p95. Twenty would fail it, were they slow: they were cut short."""
+    found = decided(thinking(silent))
+    assert found["W114"].status == status
+    assert found["T517"].status == ("inconclusive" if silent else "pass")
+    assert (f"{silent} of them ended before an answer came." in found["W114"].why) == bool(silent)
+
+
+def test_slow_answers_fail_whatever_the_silent_ones_would_have_been():
+    found = decided(thinking(20, answer=4.0))
+    assert (found["W114"].status, found["T517"].voids) == ("fail", ())
+
+
+def test_without_an_slo_on_the_answer_none_is_looked_for():
+    assert run_check(family.FAMILY, under_load(), "T517") == ()
