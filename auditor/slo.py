@@ -8,6 +8,7 @@ from auditor.evidence import Evidence
 from auditor.measurement import Measurement, Sample
 from auditor.profile import Objective
 from auditor.theory.deciding import Judged, Part, decide_ceiling, decide_share, look_confidences, with_silence
+from auditor.theory.judging import rank
 from auditor.theory.statistics import Outcome
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "readings",
     "readings_of",
     "unseen",
+    "worst_class",
 ]
 
 Metric = Literal["ttft", "tps", "e2e", "first_answer"]
@@ -126,6 +128,19 @@ def _reading(sample: Sample, objective: Objective) -> float | None:
 
 def _plus(seconds: float | None, late: float) -> float | None:
     return None if seconds is None else seconds + late
+
+
+def worst_class(evidence: Evidence, objective: Objective) -> tuple[str, float] | None:
+    """The class that fares worst by an SLO on all requests, and its own percentile in seconds; None for one class.
+
+    Long prompts among many short ones may miss an SLO that all together meet.
+    """
+    by_class: dict[str, list[float]] = {}
+    for sample, seconds in readings(evidence, objective):
+        by_class.setdefault(sample.cls, []).append(seconds)
+    if objective.cls is not None or len(by_class) < 2:
+        return None
+    return max(((cls, rank(values, objective.share)) for cls, values in by_class.items()), key=lambda each: each[1])
 
 
 def unseen(read: Iterable[tuple[Sample, float]]) -> str:

@@ -12,6 +12,7 @@ from auditor.evidence import Check, Evidence, Finding, Number, Rule
 from auditor.profile import Objective
 from auditor.theory import judging, reach, shape
 from auditor.theory.alternatives import alternatives
+from auditor.theory.deciding import Judged
 from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.levers import by_bound
@@ -38,7 +39,7 @@ def h210_reach(evidence: Evidence) -> Iterable[Finding]:
 
 
 def _against_reach(evidence: Evidence, o: Objective) -> Finding:
-    expected, judged = _expected(evidence, o, evidence.theory), _judged(evidence, o)
+    expected, judged = _expected(evidence, o, evidence.theory), slo.judged(evidence, o)
     rest: dict[str, Any] = {"subject": f"{o.metric} {o.subject}", "where": evidence.where(o.path)}
     rest["required"] = Number.of(f"{o.metric} {o.percentile}", o.limit, _unit(o), "declared")
     if judged is not None:
@@ -80,11 +81,6 @@ def _expected(evidence: Evidence, o: Objective, theory: _Theory | None, batch: i
     return reach.reply_reach(*theory, mix, o.share, batch, prompt, output)
 
 
-def _judged(evidence: Evidence, o: Objective) -> judging.Judged | None:
-    values = [seconds for _, seconds in slo.readings(evidence, o)]
-    return judging.judge_ceiling(values, o.seconds, o.share, evidence.profile.probe.confidence) if values else None
-
-
 def _usual(evidence: Evidence, o: Objective, expected: Reach) -> Number:
     ends = sorted(_value(o, x) for x in (expected.low, expected.high))
     return Number(
@@ -98,7 +94,7 @@ def _usual(evidence: Evidence, o: Objective, expected: Reach) -> Number:
     )
 
 
-def _seen(o: Objective, judged: judging.Judged) -> Number:
+def _seen(o: Objective, judged: Judged) -> Number:
     value = judging.inverse(judged.value) if o.metric == "tps" else judged.value
     return Number.measured(f"{_name(o)} {o.percentile}", value, _unit(o), judged.n)
 
@@ -137,7 +133,7 @@ def _range(o: Objective, expected: Reach) -> str:
 # ------------------------------------------------------------------------------------------------------------ verdicts
 
 
-def _met(o: Objective, judged: judging.Judged, expected: Reach | None) -> str:
+def _met(o: Objective, judged: Judged, expected: Reach | None) -> str:
     """How far from the limit: a ceiling's unused part, or by how much a floor is exceeded."""
     point, sure = (_headroom(o, seconds) for seconds in (judged.value.point, judged.value.high))
     least = f" (at least {percent(sure)})" if 0 <= sure < point else ""
@@ -158,7 +154,7 @@ def _out_of_reach(evidence: Evidence, o: Objective, expected: Reach, rest: dict[
     return _PART.finding("H210", "warn", why, remedies=tuple(_beyond(evidence, o, expected)), **rest)
 
 
-def _missed(evidence: Evidence, o: Objective, expected: Reach, judged: judging.Judged, rest: dict[str, Any]) -> Finding:
+def _missed(evidence: Evidence, o: Objective, expected: Reach, judged: Judged, rest: dict[str, Any]) -> Finding:
     """Within reach and not reached: either the class is as slow as this, or time goes elsewhere."""
     seen = judged.value.point
     why = f"Missed, but within reach: such hardware usually gives {_range(o, expected)}{_doubted(evidence, o)}, "

@@ -271,6 +271,9 @@ def _judge(evidence: Evidence, rule: str, objective: Objective) -> Finding:
     why = f"{NAMES[metric]} {objective.percentile} {seen}: {judged.bad} of "
     why += f"{count(judged.n, 'request')} miss it or fail{_apart(judged)}, {percent(1 - objective.share)} may: "
     why += f"{judged.verdict}.{slo.unseen(slo.readings(evidence, objective))}"
+    if (worst := slo.worst_class(evidence, objective)) and math.inf > worst[1] > objective.seconds:
+        alone = quantity(1 / worst[1] if floor else worst[1], unit)
+        why += f" Class {worst[0]} alone: {objective.percentile} {alone}."
     if judged.on_course:
         rest["remedies"] = judged.how_to_decide(objective.cls, [m.stopped for m in evidence.loads("slo")])
     elif judged.status != "pass":

@@ -6,14 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from auditor.theory.deciding import Judged, judge_ceiling
 from auditor.theory.shape import Curve, at
 from auditor.theory.statistics import Interval, median, slope, steady_start
 
 __all__ = [
     "Growth",
     "Jitter",
-    "Judged",
     "fits",
     "got",
     "growth",
@@ -21,7 +19,6 @@ __all__ = [
     "in_flight",
     "inverse",
     "jitter",
-    "judge_ceiling",
     "largest",
     "leading",
     "longest_at",

@@ -302,6 +302,17 @@ def test_a_class_has_its_own_slo_over_its_own_requests():
     assert rag.measured.n == 100
 
 
+def test_a_class_that_alone_would_miss_an_slo_of_all_is_named():
+    """Ten of 400 requests are long ones of 2 s, 2.5 %: all together meet a p95 of 1 s."""
+    samples = [
+        make_sample(i, cls="long" if i % 40 == 7 else "chat", ttft=2.0 if i % 40 == 7 else 0.1) for i in range(400)
+    ]
+    finding = only("W110", measured(samples, Slo(ttft={"p95": 1.0})))
+    assert finding.status == "pass"
+    assert finding.why.endswith(" Class long alone: p95 2 s.")
+    assert "alone" not in only("W110", measured(samples, Slo(ttft={"p95": 2.5}))).why
+
+
 def test_neighbours_that_fare_alike_count_for_less():
     """200 requests in blocks of ten that are alike: 16 bad ones would fail if independent (200: fail from 16 on)."""
     samples = [make_sample(i, ttft=2.0 if i // 10 in (4, 11) and i % 10 < 8 else 0.5) for i in range(200)]
