@@ -1,8 +1,7 @@
-"""Reads that are like an event that was read before, but for the text in it: most reads of a stream. Pure.
+"""Events that are like one that was read before, but for the text in it: most of a stream. Pure.
 
-A server writes the same JSON around each token, so a read that begins and ends with the same bytes as an event that was
-read, and has one JSON string of its own between, is one event that means the same with another text. It need not be
-parsed again.
+A server writes the same JSON around each token, so an event that begins and ends with the same bytes as one that was
+read, and has one JSON string of its own between, means the same with another text. It need not be parsed again.
 """
 
 import re
@@ -17,7 +16,7 @@ _ESCAPE = re.compile(rb"\\.")
 
 
 class Likeness:
-    """What stands before and after the text, from the event's first byte to the blank line after it."""
+    """What stands before and after the text in the one line of an event."""
 
     __slots__ = ("_after", "_before", "_least")
 
@@ -26,7 +25,7 @@ class Likeness:
         self._least = len(before) + len(after)
 
     def characters(self, data: bytes) -> int:
-        """How many characters the event `data` speaks; 0 if `data` is not alike, or has no text."""
+        """How many characters the event with the line `data` speaks; 0 if it is not alike, or has no text."""
         if not data.startswith(self._before) or not data.endswith(self._after):
             return 0
         text = data[len(self._before) : len(data) - len(self._after)]
@@ -47,7 +46,7 @@ def learn(data: bytes, weigh: Callable[[bytes], int | None]) -> Likeness | None:
     if len(found) != 1 or b"\n" in data:
         return None
     start, end = found[0].span(1)
-    like = Likeness(b"data: " + data[:start], data[end:] + b"\n\n")
-    size = like.characters(b"data: " + data + b"\n\n")
+    like = Likeness(b"data: " + data[:start], data[end:])
+    size = like.characters(b"data: " + data)
     longer = data[:end] + b"x" + data[end:]
     return like if size and weigh(data) == size and weigh(longer) == size + 1 else None

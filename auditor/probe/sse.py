@@ -149,25 +149,37 @@ class Body:
             self._events = None
 
     def _weigh(self, events: EventStream, reads: Sequence[tuple[float, bytes]]) -> None:
-        """Reads that are one event like an earlier one each are weighed as they are, all others are cut into events."""
-        tally, between = self.tally, events.between
-        unlike: list[tuple[float, bytes]] = []
-        for read in reads:
-            size = tally.like.characters(read[1]) if tally.like is not None else 0
-            if unlike and (size or tally.learning):
-                between, unlike = self._cut(events, unlike), []
-                size = tally.like.characters(read[1]) if tally.like is not None else 0
-            if size and between:
-                tally.add_alike(size, read[0])
-            else:
-                unlike.append(read)
-        if unlike:
-            self._cut(events, unlike)
+        """Weigh what is like an earlier event as it is, and cut all else into events.
 
-    def _cut(self, events: EventStream, reads: Sequence[tuple[float, bytes]]) -> bool:
+        What follows a large unfinished event is cut with as many bytes at once as it has, for each cut reads it anew.
+        """
+        between, held = events.between, events.held
+        others: list[tuple[float, bytes]] = []
+        size = 0
+        for at, data in reads:
+            rest = self._weigh_alike(at, data) if between and not others else data
+            if rest:
+                others.append((at, rest))
+                size += len(rest)
+            if others and size >= held:
+                self._cut(events, others)
+                between, held, others, size = events.between, events.held, [], 0
+        if others:
+            self._cut(events, others)
+
+    def _weigh_alike(self, at: float, data: bytes) -> bytes:
+        """Weigh the events at the start of `data` that are like an earlier one; returns what follows them."""
+        tally, like, start = self.tally, self.tally.like, 0
+        if like is None:
+            return data
+        while (end := data.find(b"\n\n", start)) >= 0 and (size := like.characters(data[start:end])):
+            tally.add_alike(size, at)
+            start = end + 2
+        return data[start:]
+
+    def _cut(self, events: EventStream, reads: Sequence[tuple[float, bytes]]) -> None:
         for event, at in events.timed(reads):
             self.tally.add(event, at)
-        return events.between
 
     def head(self) -> bytes:
         """The beginning of a body that showed no event so far."""

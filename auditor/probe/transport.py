@@ -80,6 +80,7 @@ async def exchange(
     """
     now = pool.receiver.now
     try:
+        pool.receiver.keep_up()
         connection = await _connected(pool, record)
         if sent is not None:
             sent()
