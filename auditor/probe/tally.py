@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, NamedTuple
 
+from auditor.probe.choices import Weight, dicts, weigh
 from auditor.probe.likeness import Likeness, learn
 
 __all__ = ["EVENT_LIMIT", "Event", "Reply", "Tally", "clip", "error_text", "page_title", "whole_reply"]
@@ -40,9 +41,6 @@ _MOST_TOKENS = 10**9  # of one request: whatever is more is no count
 _MOST_TEXT = 200  # characters a token in the mean: no vocabulary's tokens are so long
 _MOST_TRIES = 10**6
 _BROKEN = ("abort", "error")
-_THOUGHTS = re.compile(r"reason|think|thought")
-_NO_OUTPUT = frozenset(("role", "content", "refusal", "tool_calls", "function_call", "name", "id", "type", "index"))
-_PARTS = ("text", "thinking", "summary", "transcript", "data")  # where a part of a message holds its text
 
 
 class Event(NamedTuple):
@@ -76,63 +74,7 @@ class Reply:
     detail: str | None = None
 
 
-# ------------------------------------------------------------------------------------------------------------- weights
-
-
-class _Weight(NamedTuple):
-    """One choice of one event: visible characters, of the answer or of the reasoning, and what an empty one may be."""
-
-    answer: int
-    reasoning: int
-    empty: bool
-    finish: str | None
-    stop_reason: bool
-
-
-def _text(value: Any, depth: int = 4) -> int:
-    """Characters in a string, in a part of a message, or in a list of parts that may hold parts."""
-    if isinstance(value, str):
-        return len(value)
-    if isinstance(value, dict) and depth:
-        return next((size for key in _PARTS if (size := _text(value.get(key), depth - 1))), 0)
-    return sum(_text(part, depth - 1) for part in value) if isinstance(value, list) and depth else 0
-
-
-def _thinks(part: Any) -> bool:
-    """Whether a part of a message holds thoughts."""
-    return isinstance(part, dict) and _THOUGHTS.search(str(part.get("type"))) is not None
-
-
-def _dicts(value: Any) -> list[dict[str, Any]]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
-def _calls(delta: Mapping[str, Any]) -> int:
-    """Characters of tool calls; a call that has only begun (a name or an id) is visible output too."""
-    calls = [call.get("function") or call for call in _dicts(delta.get("tool_calls"))]
-    calls += [delta["function_call"]] if isinstance(delta.get("function_call"), dict) else []
-    return sum(max(1, _text(c.get("name")) + _text(c.get("arguments"))) for c in calls if isinstance(c, dict))
-
-
-def _weigh(choice: Mapping[str, Any]) -> _Weight:
-    delta = choice.get("delta")
-    if not isinstance(delta, dict):
-        message = choice.get("message")
-        delta = message if isinstance(message, dict) else {}
-    content = choice.get("text") if "text" in choice else delta.get("content")
-    answer, reasoning = _text(content), 0
-    if isinstance(content, list):
-        reasoning = _text([part for part in content if _thinks(part)])
-        answer -= reasoning
-    if len(delta) > 1 or not answer:
-        answer += _text(delta.get("refusal")) + _calls(delta)
-        others = {key: size for key, value in delta.items() if key not in _NO_OUTPUT and (size := _text(value))}
-        reasoning += max((size for key, size in others.items() if _THOUGHTS.search(key)), default=0)
-        if not delta.get("role"):
-            answer += sum(size for key, size in others.items() if not _THOUGHTS.search(key))
-    finish = choice.get("finish_reason")
-    empty = content == "" and not answer and not reasoning and not delta.get("role")
-    return _Weight(answer, reasoning, empty, str(finish) if finish else None, "stop_reason" in choice)
+# -------------------------------------------------------------------------------------------------------------- errors
 
 
 def _error_of(name: str, message: Mapping[str, Any]) -> str | None:
@@ -248,7 +190,7 @@ class Tally:
 
     def add_message(self, message: Mapping[str, Any], at: float, name: str = "message") -> None:
         """Weigh one decoded event."""
-        choices = _dicts(message.get("choices"))
+        choices = dicts(message.get("choices"))
         if (problem := _error_of(name, message)) is not None:
             self._fail("in_stream", problem)
         for choice in choices:
@@ -261,11 +203,11 @@ class Tally:
             self._usage = usage
         if isinstance(message.get("timings"), dict):
             self._timings = message["timings"]
-        weights = [_weigh(choice) for choice in choices]
+        weights = [weigh(choice) for choice in choices]
         if weights:
             self._add_weights(weights, at, usage)
 
-    def _add_weights(self, weights: Sequence[_Weight], at: float, usage: Any) -> None:
+    def _add_weights(self, weights: Sequence[Weight], at: float, usage: Any) -> None:
         answer = reasoning = 0
         empty = stop_reason = False
         finish = None
