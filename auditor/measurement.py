@@ -315,7 +315,8 @@ class Served:
     """What the endpoint itself says and does. `sources` tells where each field was read ("/version", "/props" ...).
 
     `kv_pool_bytes` is of one device. `first_ttft` is the TTFT of the first generation of this audit, which may have met
-    a cold engine; `buffered` says that its reply came all at once. `spent_requests` with `spent_tokens` of prompts and
+    a cold engine; `buffered` says that its reply came all at once; `words` are some that all have `tokens_per_word`,
+    where the server told. `spent_requests` with `spent_tokens` of prompts and
     replies is what finding all this out took.
     """
 
@@ -365,6 +366,7 @@ class Served:
     buffered: bool | None = None
     tokens_per_word: float | None = None
     template_tokens: int = 0
+    words: tuple[str, ...] = ()
     spent_requests: int = 0
     spent_tokens: int = 0
     pages: tuple[MetricsPage, ...] = ()

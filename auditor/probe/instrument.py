@@ -19,7 +19,7 @@ from auditor.probe.events import Event, Listener
 from auditor.probe.load import LoadSource, LocalSource, Stop
 from auditor.probe.models import choose_model, list_models, names_of
 from auditor.probe.preflight import preflight
-from auditor.probe.prompts import Prompts
+from auditor.probe.prompts import WORDS, Prompts
 from auditor.probe.selfcheck import self_check
 from auditor.probe.target import Deadlines, Target, basic_of
 from auditor.probe.web import headers_for
@@ -121,7 +121,8 @@ async def _count(contact: Contact, target: Target, profile: Profile) -> _Ready |
     found = await counted(contact, target.model, apis)
     if found is None:
         return None
-    prompts = Prompts(seed=0, tokens_per_word=found.tokens_per_word, template_tokens=found.template_tokens)
+    vocabulary = found.words or WORDS
+    prompts = Prompts(0, found.tokens_per_word, found.template_tokens, vocabulary=vocabulary)
     return _Ready(replace(target, api=found.api, force=found.force), prompts, "/tokenize")
 
 

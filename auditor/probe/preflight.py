@@ -45,6 +45,7 @@ class Answers:
     round_trip: float | None = None
     tokens_per_word: float | None = None
     template_tokens: int = 0
+    words: tuple[str, ...] = ()
     spent_requests: int = 0
     spent_tokens: int = 0
     warnings: list[str] = field(default_factory=list)
@@ -198,6 +199,7 @@ async def _calibrate(talk: _Talk, answers: Answers, context: int | None, count: 
     found = None if count is None else await count(talk.target)
     if found is not None:
         answers.tokens_per_word, answers.template_tokens = found.tokens_per_word, found.template_tokens
+        answers.words = found.words
         return
     lengths = cycles(context)
     counts = []
@@ -275,6 +277,7 @@ def forced(answers: Answers) -> dict[str, Any]:
         "round_trip": answers.round_trip,
         "tokens_per_word": answers.tokens_per_word,
         "template_tokens": answers.template_tokens,
+        "words": answers.words,
         "spent_requests": answers.spent_requests,
         "spent_tokens": answers.spent_tokens,
     }

@@ -3,7 +3,8 @@
 The text is made of 64 very common English words, each of which is one token in the vocabularies of current models. For
 any other tokenizer the words are used evenly: every full cycle of 64 holds each word once, so two prompts with the same
 number of words have (nearly) the same number of tokens whatever their order, and two requests that the server counted
-are enough to turn words into tokens (`calibrate`).
+are enough to turn words into tokens (`calibrate`). Where the server tells which of the words have the same number of
+tokens, those alone are used, and lengths are exact to half a word.
 
 Each prompt starts with its own random order of words, so no prefix cache can help: caches of prefixes compare from the
 first token on, hence only the beginning must differ. The order depends on the seed, the load, the index and a nonce
@@ -20,47 +21,48 @@ from auditor.loads import BLOCK_TOKENS, Shape
 from auditor.probe.messages import Message
 from auditor.probe.pictures import data_url
 
-__all__ = ["CYCLE", "Prompts", "calibrate", "filler"]
+__all__ = ["CYCLE", "LEAST_WORDS", "WORDS", "Prompts", "calibrate", "filler"]
 
 _TEXT = """
 the of and to in is that for it as was with be by on not he his but at are this have from or had an they which one
 you were all her she there would their we him been has when who will no more if out so up said what its about than into
 them can only other time new some
 """
-_WORDS = tuple(_TEXT.split())
-CYCLE = len(_WORDS)
-_UNIQUE_WORDS = 16
+WORDS = tuple(_TEXT.split())
+CYCLE = len(WORDS)
+LEAST_WORDS = 16
+"""Different words that a vocabulary needs: their orders tell prompts apart."""
 
 
-def _shuffled(rng: Random, words: int) -> list[str]:
-    """`words` different words, in random order (all 64 at most)."""
-    return rng.sample(_WORDS, min(words, CYCLE))
+def _shuffled(rng: Random, vocabulary: Sequence[str], words: int) -> list[str]:
+    """`words` different words, in random order (all that there are at most)."""
+    return rng.sample(vocabulary, min(words, len(vocabulary)))
 
 
-def _pool(rng: Random, size: int = 64) -> list[str]:
+def _pool(rng: Random, vocabulary: Sequence[str], size: int = 64) -> list[str]:
     """Full cycles in random orders, ready to be strung together."""
-    return [" ".join(_shuffled(rng, CYCLE)) for _ in range(size)]
+    return [" ".join(_shuffled(rng, vocabulary, len(vocabulary))) for _ in range(size)]
 
 
-def _compose(rng: Random, pool: Sequence[str], words: int) -> str:
+def _compose(rng: Random, vocabulary: Sequence[str], pool: Sequence[str], words: int) -> str:
     """`words` words: a fresh cycle first, cycles of the pool, then the remainder."""
-    cycles, rest = divmod(words, CYCLE)
-    parts = [" ".join(_shuffled(rng, CYCLE))] if cycles else []
+    cycles, rest = divmod(words, len(vocabulary))
+    parts = [" ".join(_shuffled(rng, vocabulary, len(vocabulary)))] if cycles else []
     parts += rng.choices(pool, k=cycles - 1) if cycles > 1 else []
-    parts += [" ".join(_shuffled(rng, rest))] if rest else []
+    parts += [" ".join(_shuffled(rng, vocabulary, rest))] if rest else []
     return " ".join(parts)
 
 
-def filler(words: int, key: str) -> str:
-    """A text of `words` words that depends on `key` alone: for calibration, best with multiples of CYCLE words."""
+def filler(words: int, key: str, vocabulary: Sequence[str] = WORDS) -> str:
+    """A text of `words` words that depends on `key` alone: for calibration, best with full cycles of the vocabulary."""
     rng = Random(key)
-    return _compose(rng, _pool(rng), words)
+    return _compose(rng, vocabulary, _pool(rng, vocabulary), words)
 
 
 class Prompts:
     """Prompts by shape and index. `tokens_per_word` and `template_tokens` come from `calibrate`; `texts` are the user's
-    own prompts, of which pieces of the wanted length are then used instead of single words. `picture_tokens` is what
-    the server counts for a picture of each size.
+    own prompts, of which pieces of the wanted length are then used instead of single words, the words of `vocabulary`
+    (LEAST_WORDS at least). `picture_tokens` is what the server counts for a picture of each size.
     """
 
     def __init__(
@@ -72,13 +74,15 @@ class Prompts:
         *,
         nonce: str | None = None,
         picture_tokens: Mapping[tuple[int, int], int] | None = None,
+        vocabulary: Sequence[str] = WORDS,
     ) -> None:
         self.nonce = secrets.token_hex(8) if nonce is None else nonce
         self.tokens_per_word = tokens_per_word
         self.template_tokens = template_tokens
         self.picture_tokens = picture_tokens or {}
         self._key = f"{seed}/{self.nonce}"
-        self._pool = _pool(Random(f"{self._key}/pool"))
+        self._words = tuple(vocabulary)
+        self._pool = _pool(Random(f"{self._key}/pool"), self._words)
         self._texts = tuple(words for text in texts if (words := text.split()))
 
     def words(self, tokens: int) -> int:
@@ -122,8 +126,8 @@ class Prompts:
 
     def _own(self, rng: Random, words: int) -> str:
         if not self._texts:
-            return _compose(rng, self._pool, words)
-        parts = _shuffled(rng, min(words, _UNIQUE_WORDS))
+            return _compose(rng, self._words, self._pool, words)
+        parts = _shuffled(rng, self._words, min(words, LEAST_WORDS))
         while len(parts) < words:
             parts += rng.choice(self._texts)[: words - len(parts)]
         return " ".join(parts)

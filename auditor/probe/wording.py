@@ -13,7 +13,7 @@ from auditor.measurement import Sample, Served
 from auditor.probe.load import ask
 from auditor.probe.messages import Message
 from auditor.probe.pictures import data_url
-from auditor.probe.prompts import CYCLE, Prompts, calibrate, filler
+from auditor.probe.prompts import CYCLE, WORDS, Prompts, calibrate, filler
 from auditor.probe.target import Target
 
 __all__ = ["Wording", "wording"]
@@ -37,15 +37,15 @@ async def wording(target: Target, served: Served, plan: Plan, texts: Sequence[st
 
     Raises PreflightFailed where the plan has pictures that the endpoint does not take.
     """
-    per_word, template = served.tokens_per_word or 1.0, served.template_tokens
+    per_word, template, vocabulary = served.tokens_per_word or 1.0, served.template_tokens, served.words or WORDS
     spent: list[Sample] = []
     if texts:
-        trial = Prompts(plan.seed, 1.0, 0, texts)
+        trial = Prompts(plan.seed, 1.0, 0, texts, vocabulary=vocabulary)
         counts = [await _counted(target, trial, words, spent) for words in _lengths(served.max_model_len)]
         known = [(words, tokens) for words, tokens in counts if tokens is not None]
         per_word, template = _fitted(known) if len(known) > 1 else (per_word, template)
     pictures = {size: await _picture(target, size, served, spent) for size in _sizes(plan)}
-    prompts = Prompts(plan.seed, per_word, template, texts, picture_tokens=pictures)
+    prompts = Prompts(plan.seed, per_word, template, texts, picture_tokens=pictures, vocabulary=vocabulary)
     return Wording(prompts, sum((s.prompt_tokens or 0) + (s.output_tokens or 0) for s in spent))
 
 
@@ -81,7 +81,7 @@ async def _picture(target: Target, size: Size, served: Served, spent: list[Sampl
     if target.api != "chat":
         raise PreflightFailed("pictures are sent by the chat API only: set endpoint.api: chat")
     beside = served.template_tokens + CYCLE * (served.tokens_per_word or 1.0)
-    seen = Message("user", filler(CYCLE, f"beside {size}"), (data_url(*size, "wording"),))
+    seen = Message("user", filler(CYCLE, f"beside {size}", served.words or WORDS), (data_url(*size, "wording"),))
     sample = await ask(target, (seen,), 1, load="wording")
     spent.append(sample)
     if not sample.good:

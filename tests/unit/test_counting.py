@@ -1,14 +1,17 @@
 """Tokens counted by the server without a generation: what each kind of /tokenize is asked, and what it is worth."""
 
 import asyncio
+import json
 
 import pytest
 from fake_endpoint import Asked, generation, reply, serving
 
+from auditor.loads import Shape
 from auditor.probe import counting
 from auditor.probe.contact import connect, place_of
 from auditor.probe.counting import Counted, counted
 from auditor.probe.discover import discover
+from auditor.probe.prompts import Prompts
 from auditor.probe.target import Deadlines
 from auditor.profile import Endpoint, Profile
 
@@ -59,7 +62,7 @@ def ask(answers, apis=("chat", "completions"), key: str | None = None):
 def test_vllm_counts_a_chat_with_its_template():
     found, fake = ask({"POST /tokenize": vllm})
     assert found == Counted(2.0, 9, "chat", "min_tokens")
-    assert fake.paths("POST") == ["/tokenize"] * 2
+    assert set(fake.paths("POST")) == {"/tokenize"}
     assert all(one.body["model"] == "tiny" for one in fake.asked)
 
 
@@ -93,6 +96,56 @@ def test_llamacpp_counts_what_its_template_makes_of_a_chat():
 )
 def test_what_counts_nothing_is_no_count(answer):
     assert ask({"POST /tokenize": answer})[0] is None
+
+
+def uneven(asked: Asked) -> bytes:
+    """Words of up to three letters have one token, others two; a template of 9."""
+    text = asked.body["messages"][0]["content"] if "messages" in asked.body else asked.body["prompt"]
+    return reply({"count": sum(1 if len(word) <= 3 else 2 for word in text.split()) + 9})
+
+
+def test_words_of_one_token_make_lengths_exact():
+    found, fake = ask({"POST /tokenize": uneven})
+    assert (found.tokens_per_word, found.template_tokens) == (1.0, 9)
+    assert len(found.words) >= 16
+    assert all(len(word) <= 3 for word in found.words)
+    prompts = Prompts(0, found.tokens_per_word, found.template_tokens, vocabulary=found.words)
+    for tokens in (10, 50, 131, 1000):
+        text = prompts.make(Shape(cls="c", prompt_tokens=tokens, output_tokens=1), 0, "l")
+        asked = Asked("POST", "/tokenize", {}, {"prompt": text})
+        assert json.loads(uneven(asked).partition(b"\r\n\r\n")[2])["count"] == tokens
+    assert len(fake.paths("POST")) == 2 + 64 + 2
+
+
+def long(asked: Asked) -> bytes:
+    """No word has one token: three letters are two, four are three, all others five; a template of 9."""
+    sizes = (min(len(word) - 1, 5) if 2 < len(word) < 5 else 5 for word in asked.body["messages"][0]["content"].split())
+    return reply({"count": sum(sizes) + 9})
+
+
+def test_words_of_several_tokens_are_alike_too():
+    found, _ = ask({"POST /tokenize": long})
+    assert (found.tokens_per_word, found.template_tokens) == (2.0, 9)
+    assert {len(word) for word in found.words} == {3}
+
+
+def test_where_all_words_differ_the_mean_counts():
+    def each(asked: Asked) -> bytes:
+        """A word's tokens are its place in the alphabet and its length."""
+        text = asked.body["messages"][0]["content"]
+        return reply({"count": sum(ord(word[0]) + 40 * len(word) for word in text.split())})
+
+    found, _ = ask({"POST /tokenize": each})
+    assert found.words == ()
+    assert found.tokens_per_word > 100
+
+
+def test_a_server_too_slow_for_single_words_still_counts(monkeypatch):
+    calls = iter([1, 1])
+    monkeypatch.setattr(counting, "_WAIT", 0.5)
+    found, _ = ask({"POST /tokenize": lambda asked: uneven(asked) if next(calls, None) else None})
+    assert found.words == ()
+    assert 1.0 < found.tokens_per_word < 2.0
 
 
 def test_a_server_that_is_silent_costs_a_moment_only(monkeypatch):
