@@ -7,7 +7,16 @@ from typing import Literal
 from auditor.evidence import Evidence
 from auditor.measurement import Measurement, Sample
 from auditor.profile import Objective
-from auditor.theory.deciding import Judged, Part, decide_ceiling, decide_share, look_confidences, with_silence
+from auditor.theory.deciding import (
+    MEANS_TAIL,
+    TAIL,
+    Judged,
+    Part,
+    decide_ceiling,
+    decide_share,
+    look_confidences,
+    with_silence,
+)
 from auditor.theory.judging import rank
 from auditor.theory.statistics import Outcome
 
@@ -48,8 +57,7 @@ def judged(
     """How an SLO comes out over all loads at the target; None where no request shows its metric.
 
     `favour` makes of each reading what a doubt says; None of it leaves the request out. `more` are requests that were
-    not sent. Time per token may be judged by its level: streams that run together share their steps, and each figure is
-    the mean of many.
+    not sent.
     """
     outcome = _judge(evidence, objective, [*_parts(evidence, objective, favour), *more])
     if outcome is None or objective.metric != "error_rate" or favour is not None:
@@ -63,8 +71,8 @@ def _judge(evidence: Evidence, objective: Objective, parts: Sequence[Part]) -> J
         return None
     if objective.metric == "error_rate":
         return decide_share(parts, objective.share, looks(evidence))
-    levels = objective.metric == "tps"
-    return decide_ceiling(parts, objective.seconds, objective.share, looks(evidence), levels=levels)
+    tail = MEANS_TAIL if objective.metric == "tps" else TAIL
+    return decide_ceiling(parts, objective.seconds, objective.share, looks(evidence), tail=tail)
 
 
 def failed(evidence: Evidence, more: Callable[[Objective], Sequence[Part]] = lambda _: ()) -> str | None:

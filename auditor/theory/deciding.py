@@ -24,18 +24,19 @@ and the power where 1 % miss, in per cent of 400 simulated loads of 200 requests
 | waves of 10 that are alike | 36 | 0 | 0 | 0 |
 | waves of 10, four fifths of the variance common | 20 | 2 | 3 | 5 |
 | waves of 10, half of it common | 12 | 4 | 6 | 34 |
-| waves of 40 that are alike | 72 | 0 | 1 | 0 |
+| waves of 40 that are alike | 72 | 0 | 1 | 2 |
 | autoregressive, 0.5 | 5 | 0 | 3 | 51 |
-| autoregressive, 0.95 | 39 | 0 | 2 | 0 |
-| waves of 10 whose level has a heavy tail | 33 | 0 | 3 | 0 |
+| autoregressive, 0.95 | 39 | 1 | 2 | 2 |
+| waves of 10 whose level has a heavy tail | 33 | 1 | 3 | 7 |
 | times in a queue, busy half of the time | 18 | 8 | 1 | 28 |
 | times in a queue, busy for four fifths | 66 | 1 | 2 | 2 |
 | waves of 10 whose requests all miss or show nothing | 37 | 37 | 0 | 82 |
 
-The last row is what no look at the requests can tell: a bad wave that none of them met and none foreshadowed. Streams
-that run together share their steps, so that times per token always come in waves; each of them is a mean of many steps,
-whose levels have light tails. These may pass by their level too: a normal tolerance bound on the logarithms of the
-slower half, for as many independent ones as they are worth, at a tenth of the allowed share. In the rows above that
+The last row is what no look at the requests can tell: a bad wave that none of them met and none foreshadowed. Others
+count as the few waves they are, which a count of misses may never pass. They may pass by their level too, far from the
+limit: a normal tolerance bound on the logarithms of the slower half, for as many independent requests as they are
+worth, at a hundredth of the allowed share. Times per token always come in waves, since streams that run together share
+their steps; each is a mean of many steps, with light tails, and is bound at a tenth. In the rows above that
 adds at most 2 % to a pass at the limit.
 """
 
@@ -58,6 +59,8 @@ from auditor.theory.statistics import (
 from auditor.units import count
 
 __all__ = [
+    "MEANS_TAIL",
+    "TAIL",
     "Judged",
     "Part",
     "decide_ceiling",
@@ -72,7 +75,8 @@ __all__ = [
 GONE = 15  # failures in a row, at the end, that no chance explains: the service is gone
 HIGH = 0.2  # of the requests: the slowest, which show how misses would cluster
 FIRST_LOOK = 0.8  # of the risk of a wrong outcome, where a second look at more requests is planned
-TAIL = 0.1  # of the allowed share: how far out a bound by levels must hold, since tails may be heavier than normal
+TAIL, MEANS_TAIL = 0.01, 0.1  # of the allowed share: how far out a bound by levels must hold, as tails are heavier than
+# normal; those of figures that are themselves means of many steps less so
 UNKNOWN = Interval(-math.inf, math.nan, math.inf)
 FEWEST = 3  # independent requests without which levels bound nothing
 MEDIAN_COSTS = math.pi / 2  # as many values give a median what a mean has, of normal ones
@@ -167,22 +171,21 @@ def look_confidences(confidence: float, *, reserve: bool) -> tuple[float, ...]:
 
 
 def decide_ceiling(
-    parts: Sequence[Part], limit: float, share: float, looks: Sequence[float], *, levels: bool = False
+    parts: Sequence[Part], limit: float, share: float, looks: Sequence[float], *, tail: float = TAIL
 ) -> Judged:
     """Do `share` of the requests stay within `limit`? `looks` are the confidences of `look_confidences`.
 
-    `levels` allows the bound by levels, for figures that are themselves means of many steps. Raises ValueError on no
-    values.
+    `tail` is the part of the allowed share at which a bound by levels must hold. Raises ValueError on no values.
     """
     value = quantile_interval([x for part in parts for x in part.values], share, _risk_of(looks))
-    return replace(_decided(parts, limit, share, looks, levels=levels), value=value)
+    return replace(_decided(parts, limit, share, looks, tail), value=value)
 
 
 def decide_share(bad: Sequence[Part], share: float, looks: Sequence[float]) -> Judged:
     """Are `share` of the requests good? The parts hold math.inf for bad ones and 0 for others."""
     n, count = sum(len(part.values) for part in bad), sum(part.bad(0.0) for part in bad)
     value = share_interval(n, count, _risk_of(looks))
-    return replace(_decided(bad, 0.0, share, looks, levels=False), value=value)
+    return replace(_decided(bad, 0.0, share, looks), value=value)
 
 
 def with_silence(judged: Judged, silence: int) -> Judged:
@@ -210,7 +213,7 @@ def _risk_of(looks: Sequence[float]) -> float:
 # ------------------------------------------------------------------------------------------------------------- outcome
 
 
-def _decided(parts: Sequence[Part], limit: float, share: float, looks: Sequence[float], *, levels: bool) -> Judged:
+def _decided(parts: Sequence[Part], limit: float, share: float, looks: Sequence[float], tail: float = TAIL) -> Judged:
     """Fail if a look fails; else pass if a look passes and no kind of load misses more than allowed over all."""
     n, bad, allowed = sum(len(part.values) for part in parts), sum(part.bad(limit) for part in parts), 1 - share
     worths = [_worth(part, limit, allowed) for part in parts]
@@ -226,7 +229,7 @@ def _decided(parts: Sequence[Part], limit: float, share: float, looks: Sequence[
     within = all(wrong <= allowed * size + 1e-9 for _, size, wrong in kinds)
     if within and any(_passed(of_look, share, confidence) for of_look, confidence in seen):
         return replace(known, status="pass", missing=0)
-    if within and levels and any(_far(of_look, limit, share, confidence) for of_look, confidence in seen):
+    if within and any(_far(of_look, limit, 1 - tail * allowed, share, confidence) for of_look, confidence in seen):
         return replace(known, status="pass", missing=0, by_level=True)
     return replace(known, missing=_lacking(worths, kinds, share, seen[-1][1]))
 
@@ -308,11 +311,11 @@ def _failed(worths: Sequence[_Worth], share: float, confidence: float) -> str | 
     return None
 
 
-def _far(worths: Sequence[_Worth], limit: float, share: float, confidence: float) -> bool:
+def _far(worths: Sequence[_Worth], limit: float, out: float, share: float, confidence: float) -> bool:
     """Whether misses are few and the level of all requests lies far within the limit, however few they are worth.
 
-    A one-sided normal tolerance bound on the logarithms, at a tenth of the allowed share. Their scatter is that of the
-    half above the median: what is fast says nothing of the slow.
+    A one-sided normal tolerance bound on the logarithms, at the quantile `out`. Their scatter is that of the half above
+    the median: what is fast says nothing of the slow.
     """
     values = [x for worth in worths for x in worth.part.values]
     if not all(0 < x < math.inf for x in values) or not _passed(worths, share, confidence, certain=True):
@@ -325,7 +328,7 @@ def _far(worths: Sequence[_Worth], limit: float, share: float, confidence: float
     scatters = math.fsum(worth.size for worth in worths) / 2
     if min(means, scatters) < FEWEST:
         return False
-    factor = tolerance_factor(means, scatters, 1 - TAIL * (1 - share), confidence)
+    factor = tolerance_factor(means, scatters, out, confidence)
     return middle + factor * scatter <= math.log(limit)
 
 
