@@ -147,7 +147,7 @@ class Receiver:
         """Read every connection that has something once; how many there were."""
         assert self._epoll is not None
         before, now = time.monotonic_ns(), self.now()
-        offset = time.time_ns() - before
+        offset = time.time_ns() - before  # the wall's clock less the loop's
         ready = self._epoll.poll(0, _BATCH)
         for fd, _ in ready:
             self._read(fd, offset)
@@ -162,7 +162,7 @@ class Receiver:
         self._hand_out()
 
     def _read(self, fd: int, offset: int) -> None:
-        """One read of one connection; `offset` is the wall's clock less the loop's, in nanoseconds."""
+        """One read of one connection; `offset` is in nanoseconds."""
         sock, stream = self._streams[fd]
         try:
             data, extra, _, _ = sock.recvmsg(_READ, _SPACE)
@@ -174,7 +174,11 @@ class Receiver:
         at = self.now()
         if extra:
             seconds, fraction = _TIMESPEC.unpack(extra[0][2])
-            at = min(at, max(self._emptied, (seconds * 1_000_000_000 + fraction - offset) * 1e-9))
+            stamp = (seconds * 1_000_000_000 + fraction - offset) * 1e-9
+            if self._emptied < stamp < at:
+                at = stamp
+            elif stamp <= self._emptied:
+                at = self._emptied
         elif data:
             self.unstamped += 1
         self._came.append((stream, at, data))

@@ -42,16 +42,17 @@ class EventStream:
     def held(self) -> int:
         return len(self._rest) + self._lines
 
-    def feed(self, piece: bytes, *, last: bool = False) -> Iterator[Event]:
+    def feed(self, piece: bytes, *, whole: bool | None = None) -> Iterator[Event]:
         """The events that end in `piece`, with their offsets in the whole body; to be read to the end.
 
-        With `last` the body is over and an unfinished event counts too: the specification drops an event that no blank
-        line ends, but real servers forget that line at the end of a stream.
+        `whole` tells a body that is over, whole or cut off, from one of which more may come. In a whole one an
+        unfinished event counts too: the specification drops an event that no blank line ends, but real servers forget
+        that line at the end of a stream.
         """
         body = self._rest + piece if self._rest else piece
         at, size, past, name, data = 0, len(body), self._past, self._name, self._data
         if not self._started:
-            if size < len(_BOM) and _BOM.startswith(body) and not last:
+            if size < len(_BOM) and _BOM.startswith(body) and whole is None:
                 self._rest = body
                 return
             self._started, at = True, len(_BOM) if body.startswith(_BOM) else 0
@@ -64,7 +65,7 @@ class EventStream:
                     at = end + 2
                     continue
             match = _LINE.match(body, at)  # not finditer: it would look for a line's end from each character
-            if match is None or (match.end() == size and match[2] == b"\r" and not last):
+            if match is None or (match.end() == size and match[2] == b"\r" and whole is None):
                 break  # after a CR an LF may follow that belongs to it
             line, at = match[1], match.end()
             if line:
@@ -74,16 +75,18 @@ class EventStream:
             if data:
                 yield Event(name or "message", b"\n".join(data), past + at)
             name, data, self._lines = "", [], 0
-        if last and at < size:
+        if whole and at < size:
             name, at = _field(body[at:], name, data), size
-        if last and data:
+        if whole and data:
             yield Event(name or "message", b"\n".join(data), past + size)
         self._rest, self._past, self._name, self._data = body[at:], past + at, name, data
 
-    def timed(self, reads: Sequence[tuple[float, bytes]], *, last: bool = False) -> Iterator[tuple[Event, float]]:
+    def timed(
+        self, reads: Sequence[tuple[float, bytes]], *, whole: bool | None = None
+    ) -> Iterator[tuple[Event, float]]:
         """As `feed`, each event with the time of the read that ended it."""
         end, rest = self._past + len(self._rest), iter(reads)
-        for event in self.feed(b"".join([data for _, data in reads]), last=last):
+        for event in self.feed(b"".join([data for _, data in reads]), whole=whole):
             while event.end > end:
                 self._at, data = next(rest)
                 end += len(data)
@@ -103,13 +106,13 @@ def _field(line: bytes, name: str, data: list[bytes]) -> str:
 
 
 def events(body: bytes, *, last: bool = True) -> Iterator[Event]:
-    """The events of a whole body; without `last` it may go on."""
-    return EventStream().feed(body, last=last)
+    """The events of a body; without `last` it was cut off."""
+    return EventStream().feed(body, whole=last)
 
 
 def timed_events(reads: Sequence[tuple[float, bytes]], *, complete: bool) -> Iterator[tuple[Event, float]]:
     """Each event with the time of the read that ended it; of a reply that was cut off, whole events only."""
-    return EventStream().timed(reads, last=complete)
+    return EventStream().timed(reads, whole=complete)
 
 
 class Body:
@@ -134,15 +137,15 @@ class Body:
         if self._kept > _KEEP and self._events is not None and self._kept > self._events.held:
             self.look()
 
-    def look(self, *, last: bool = False) -> None:
-        """Weigh all events that are whole by now."""
+    def look(self, *, whole: bool | None = None) -> None:
+        """Weigh all events that have ended by now; `whole` is as in `EventStream.feed`."""
         reads, self._reads, self._kept = self._reads, [], 0
         if not self.tally.seen and len(self._head) < _HEAD:
             self._head += b"".join([data for _, data in reads])[: _HEAD - len(self._head)]
         if self._events is None:
             return
         self._weigh(self._events, reads)
-        for event, at in self._events.timed((), last=last):
+        for event, at in self._events.timed((), whole=whole):
             self.tally.add(event, at)
         if self._events.held > EVENT_LIMIT:
             self.tally.give_up()
@@ -187,7 +190,7 @@ class Body:
 
     def reply(self, *, complete: bool, content_type: str = "", asked: int | None = None) -> Reply:
         """The reply, once everything is in; a body that is no event stream is named for what it is."""
-        self.look(last=complete)
+        self.look(whole=complete)
         self.tally.asked = asked
         if self.tally.seen:
             return self.tally.reply(complete=complete)

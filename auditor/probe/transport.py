@@ -243,11 +243,13 @@ class _Post:
         if record.t0 is None:  # an answer to a request that is still being written counts from its first byte
             self._sent(self._began)
         record.reads += len(raw)
+        feed, add = framing.feed, record.body.add
         try:
             for at, data in raw:
-                if body := framing.feed(data):
-                    record.body.add(at, body)
-                    self._notice_done(body)
+                if body := feed(data):
+                    add(at, body)
+                    if self._tail or b"[DONE]" in body or not body.endswith(b"\n"):
+                        self._notice_done(body)
         except BadReply as problem:
             record.fail("tls" if "speaks TLS" in str(problem) else "protocol", str(problem))
             self._finish(self._last)
@@ -270,12 +272,11 @@ class _Post:
             self._quiet = _GOES_ON
 
     def _notice_done(self, body: bytes) -> None:
-        if not self._tail and body.endswith(b"\n") and b"[DONE]" not in body:
-            return
+        """[DONE] may end a reply on a connection that stays open; it may come in pieces."""
         recent = self._tail + body
         if b"[DONE]" in recent and _DONE.search(recent):
             self.record.done = True
-        self._tail = recent[-16:]
+        self._tail = b"" if recent.endswith(b"\n") else recent[-16:]
 
     def _arm(self, when: float) -> None:
         if self._timer is not None:
