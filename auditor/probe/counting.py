@@ -87,7 +87,7 @@ async def _line(count: Count, vocabulary: Sequence[str], lengths: Sequence[int])
 
 
 async def _exact(count: Count, found: Counted, lengths: tuple[int, int]) -> Counted:
-    """What was found, with the shortest words of the same length alone, of which there are enough, where they differ."""
+    """What was found, with words of one length alone where they differ: the shortest of which there are enough."""
     if found.tokens_per_word == 1.0:
         return found
     turns = asyncio.Semaphore(_AT_ONCE)
