@@ -273,7 +273,7 @@ class _Post:
 
     def _notice_done(self, body: bytes) -> None:
         """[DONE] may end a reply on a connection that stays open; it may come in pieces."""
-        recent = self._tail + body
+        recent = (self._tail or b"\n") + body  # nothing kept: a line begins
         if b"[DONE]" in recent and _DONE.search(recent):
             self.record.done = True
         self._tail = b"" if recent.endswith(b"\n") else recent[-16:]
