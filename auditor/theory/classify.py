@@ -19,8 +19,10 @@ from auditor.theory.knee import Knee, knee
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.ladders import NOISY, Ladders
 from auditor.theory.phases import critical_tokens
+from auditor.theory.physics import sure_seconds
 from auditor.theory.prefill_bound import FLAT, prefill_times
 from auditor.theory.prompt_costs import PromptCosts, prompt_costs
+from auditor.theory.roofline import prefill_limit
 from auditor.theory.settings import Settings
 from auditor.theory.statistics import Interval
 from auditor.theory.step_costs import READ, StepCosts, cache_seconds, step_costs
@@ -42,6 +44,7 @@ _EXCHANGES = Interval(0.1, 0.7, 1.4)  # times what links are known to take, wher
 _FLATLY, _STEEPLY = 0.25, 0.6  # slopes below which no cache or products rule a step, and above which they do
 _SLOW = 10.0  # inverse share of the peak beyond which attention is slower than fused kernels anywhere
 _FAST = 1.05  # times the time in which the weights cannot be read, beyond the doubt of data sheets and clocks
+_OFF = 0.1  # how far steps may lie off the law: those of 200 deployments that follow it do by 0.07 at most
 _SHORT = 1.05  # times the ladder's largest batch, beyond which it says nothing of the target
 
 
@@ -62,7 +65,8 @@ class Efficiency:
 class PhaseBound:
     """What bounds a phase at the target. `parts` are its times in seconds, each within what the ladders allow, of
     `seconds` in all; parts that overlap do not add up. `possible` are the bounds that these allow. `conflict` says what
-    speaks against the bound, `noise` is the scatter of a ladder whose times cannot be read.
+    speaks against the bound, `noise` is the scatter of a ladder whose times cannot be read, `off` how far it lies off
+    the law where that is too far for its shares to be told.
     """
 
     bound: Bound
@@ -71,6 +75,7 @@ class PhaseBound:
     possible: tuple[Bound, ...]
     conflict: str | None = None
     noise: float | None = None
+    off: float | None = None
 
     @property
     def certain(self) -> bool:
@@ -106,8 +111,9 @@ def classify(geometry: Geometry, settings: Settings, device: Device, ladders: La
     prompts = prompt_costs(geometry, settings, device, ladders.prompts)
     costs = step_costs(geometry, settings, device, ladders.steps) if _plain(settings, ladders) else None
     found = Classification(notes=tuple(_notes(settings, ladders, prompts)))
-    lacking = None if _known_peak(device) else "the peak is no more than an upper bound"
     if prompts is not None:
+        doubt = _doubt(_too_fast(geometry, settings, device, prompts), _unread(settings, device, prompts))
+        lacking = doubt or (None if _known_peak(device) else "the peak is no more than an upper bound")
         found = replace(
             found,
             prefill=_prefill(geometry, settings, device, ladders, prompts),
@@ -115,18 +121,26 @@ def classify(geometry: Geometry, settings: Settings, device: Device, ladders: La
             attention=_efficiency(prompts.attention, lacking) if prompts.attention else None,
             fused=_fused(prompts.attention) if lacking is None else None,
         )
+        prompts = prompts if doubt is None else None
     if costs is None:
         return found
     known = facts(geometry, settings, device, ladders)
     points = _points(geometry, settings, device, ladders, costs)
+    decode = _decode(geometry, settings, device, ladders, known, costs, prompts, _slope(points))
+    doubt = _doubt(_outruns(known, costs), decode.noise or decode.off)
     return replace(
         found,
-        decode=_decode(geometry, settings, device, ladders, costs, prompts, _slope(points)),
-        weights=_weights(known, costs),
-        cache=_cache(known, costs),
+        decode=decode,
+        weights=_weights(known, costs, doubt),
+        cache=_cache(known, costs, doubt),
         slope=_slope(points),
         knee=knee(points),
     )
+
+
+def _doubt(faster: str | None, noise: float | None) -> str | None:
+    """Why a ladder's times tell no share of a peak: no such hardware gives them, or they follow no law."""
+    return faster or (None if noise is None else f"times lie off any law by {percent(noise)}")
 
 
 def _moved(geometry: Geometry, settings: Settings, ladders: Ladders) -> float:
@@ -187,15 +201,30 @@ def _prefill(
     times = read(geometry, settings, device, costs, _believed(device, costs, costs.usual), tokens)
     if not times or seconds is None:
         return None
-    bound, conflict = leading(times[0]), None
-    if bound == "compute" and seconds <= FLAT * costs.idle.fixed:
+    bound, conflict = leading(times[0]), _too_fast(geometry, settings, device, costs)
+    if conflict is not None:
+        pass
+    elif bound == "compute" and seconds <= FLAT * costs.idle.fixed:
         conflict = "its first token comes about as soon as a short prompt's"
     elif bound == "weights" and tokens >= 2 * critical_tokens(geometry, settings, device):
         conflict = "it has twice the tokens from which products take longer than reading the weights"
-    noise = costs.idle.noise
-    if noise is None and costs.misses > NOISY and not bare(settings, device):  # kernels there follow no law of FLOPs
-        noise = costs.misses
-    return _bound(times, seconds, conflict, noise)
+    return _bound(times, seconds, conflict, _unread(settings, device, costs))
+
+
+def _unread(settings: Settings, device: Device, costs: PromptCosts) -> float | None:
+    """How far prompts lie off the law, where too far to read them. On bare cores kernels follow none of FLOPs."""
+    if costs.idle.noise is not None or costs.misses <= NOISY or bare(settings, device):
+        return costs.idle.noise
+    return costs.misses
+
+
+def _too_fast(geometry: Geometry, settings: Settings, device: Device, costs: PromptCosts) -> str | None:
+    """What says that prompts were read faster than the device can, by figures that are certain."""
+    for tokens, seconds, _ in costs.idle.medians:
+        if _FAST * seconds < sure_seconds(device, prefill_limit(geometry, settings, device, tokens)):
+            what = f"a prompt of {plain(tokens, 6)} tokens would be read faster than the device can"
+            return f"{what}: hardware, model or cached prompts are not as declared"
+    return None
 
 
 def _decode(  # noqa: PLR0917 (geometry, settings, device come first everywhere)
@@ -203,36 +232,48 @@ def _decode(  # noqa: PLR0917 (geometry, settings, device come first everywhere)
     settings: Settings,
     device: Device,
     ladders: Ladders,
+    known: Facts,
     costs: StepCosts,
     prompts: PromptCosts | None,
     slope: Interval | None,
 ) -> PhaseBound:
     """What bounds a decode step at the target."""
-    known = facts(geometry, settings, device, ladders)
+    off = None
     exchanges = prompts.exchanges if prompts is not None else _EXCHANGES
     products = _believed(device, prompts, known.law.products)
     if bare(settings, device):
         times = core_decode_times(geometry, known, costs, products)
     else:
-        times = decode_times(known, costs, products, exchanges)
-    bound, conflict = leading(times[0]), None
+        times, misses = decode_times(known, costs, products, exchanges)
+        off = misses if misses > _OFF and _known_peak(device) else None
+    bound, conflict = leading(times[0]), _outruns(known, costs)
     largest, cache = costs.levels[-1][0], costs.measured
     flat = slope is not None and slope.high < _FLATLY
     steep = slope is not None and slope.low >= _STEEPLY
-    if _FAST * costs.levels[0][1] < known.dense + known.covered(costs.levels[0][0], 0) * known.experts:
-        conflict = "the weights would be read faster than the device can: they or it are not as declared"
+    if conflict is not None:
+        pass
     elif ladders.batch > _SHORT * largest:
         conflict = f"the ladder ends at {plain(largest, 3)} streams, below the target"
-    elif cache is not None and 0 < cache.high * READ < 1 and not (known.multiplied or known.launched):
-        conflict = "the cache would be read faster than the device can: context or cache are not as declared"
     elif flat and (bound == "kv" or (bound == "compute" and known.rows(known.batch) > _TILE * known.ranks)):
         conflict = "a step of more streams takes hardly longer"
-    elif bound in {"weights", "overhead"} and steep and known.routed is None:
+    elif steep and (bound == "overhead" or (bound == "weights" and known.routed is None)):
         conflict = "a step takes longer almost in proportion to its streams"
     elif bound == "kv" and (cache is None or cache.low <= 0):
         conflict = "steps do not grow with the context"
+    elif off is not None:
+        conflict = f"steps lie {percent(off)} off any law of weights, cache and products"
     seconds = costs.level(known.batch) + costs.cost.point * known.cache
-    return _bound(times, seconds, conflict, costs.noise)
+    return replace(_bound(times, seconds, conflict, costs.noise), off=off)
+
+
+def _outruns(known: Facts, costs: StepCosts) -> str | None:
+    """What says that steps read faster than the device can."""
+    (first, level, _), cache = costs.levels[0], costs.measured
+    if _FAST * level < known.dense + known.covered(first, 0) * known.experts:
+        return "the weights would be read faster than the device can: they or it are not as declared"
+    if cache is not None and 0 < cache.high * READ < 1 and not (known.multiplied or known.launched):
+        return "the cache would be read faster than the device can: context or cache are not as declared"
+    return None
 
 
 def _believed(device: Device, costs: PromptCosts | None, usual: float) -> Interval:
@@ -295,14 +336,14 @@ def _fused(attention: Interval | None) -> bool | None:
     return True if attention.low > 1 / _SLOW else False if attention.high < 1 / _SLOW else None
 
 
-def _weights(known: Facts, costs: StepCosts) -> Efficiency:
+def _weights(known: Facts, costs: StepCosts, doubt: str | None) -> Efficiency:
     """By what the smallest step takes: weights are read in that time or less, and never beyond what memory gives."""
     low, likely, high = reading_share(known, costs)
     lacking = "launches may hide it" if known.launched else "it depends on the experts" if known.experts else None
-    return _efficiency(Interval(low, likely, high), lacking)
+    return _efficiency(Interval(low, likely, high), doubt or lacking)
 
 
-def _cache(known: Facts, costs: StepCosts) -> Efficiency | None:
+def _cache(known: Facts, costs: StepCosts, doubt: str | None) -> Efficiency | None:
     """By two contexts of one batch."""
     if costs.measured is None or costs.measured.point <= 0:
         return None
@@ -310,7 +351,7 @@ def _cache(known: Facts, costs: StepCosts) -> Efficiency | None:
     lacking = (
         "launches may hide it" if known.launched else "attention is bound by compute" if known.multiplied else None
     )
-    return _efficiency(Interval(low, likely, high), lacking, _PRECISE / _CHANCE)
+    return _efficiency(Interval(low, likely, high), doubt or lacking, _PRECISE / _CHANCE)
 
 
 def _ordered(cost: Interval) -> tuple[float, float, float]:

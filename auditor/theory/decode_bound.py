@@ -167,18 +167,20 @@ def facts(geometry: Geometry, settings: Settings, device: Device, ladders: Ladde
 
 def decode_times(
     known: Facts, costs: StepCosts, products: Interval, exchanges: Interval
-) -> tuple[dict[str, float], ...]:
-    """The four times at the target, the likeliest first, then those of every choice that the ladders leave open.
+) -> tuple[tuple[dict[str, float], ...], float]:
+    """The four times at the target, the likeliest first, then those of every choice that the ladders leave open; and
+    how far the steps lie off the law at least (relative RMS), whatever is chosen.
 
     `products` is the share of the peak that these reach, `exchanges` multiplies what links are known to take.
     """
     likely, *ends = _choices(known, costs, products, exchanges)
     grid = _grid(known, fine=False)
-    return tuple(
-        _times(known, costs, fitted)
+    fitted = [
+        fitted
         for choice, tried in ((likely, _grid(known, fine=True)), *((end, grid) for end in ends))
         for fitted in _fitted(known, choice, tried)
-    )
+    ]
+    return tuple(_times(known, costs, each) for each in fitted), min(_off(known, each) for each in fitted)
 
 
 def _choices(known: Facts, costs: StepCosts, products: Interval, exchanges: Interval) -> Iterator[_Choice]:
@@ -255,15 +257,26 @@ def _fitted(known: Facts, choice: _Choice, grid: tuple[tuple[float, float | None
     return (tried[first], *dict.fromkeys(ends))
 
 
+def _left(known: Facts, choice: _Choice, step: Step, cache: float) -> float:
+    """What a step takes beside its kernels and its sequences."""
+    kernels = max(_streamed(known, choice, step.batch), _multiplied(known, choice, step.batch))
+    launches = 0.0 if known.captured(step.batch) else choice.launches
+    return step.seconds - max(launches, kernels + choice.cache * cache) - choice.each * (step.batch - 1)
+
+
+def _off(known: Facts, choice: _Choice) -> float:
+    """How far the steps lie off the law, relatively (RMS)."""
+    rest = _misses(known, choice)[1]
+    offs = [(_left(known, choice, step, cache) - rest) / step.seconds for step, cache in known.steps]
+    return math.sqrt(math.fsum(off * off for off in offs) / len(offs))
+
+
 def _misses(known: Facts, choice: _Choice) -> tuple[float, float]:
     """How badly the law misses the steps (chi squared, with what is likely beforehand), and the rest that fits best."""
     total = weight = 0.0
     left: list[tuple[float, float]] = []
     for step, cache in known.steps:
-        kernels = max(_streamed(known, choice, step.batch), _multiplied(known, choice, step.batch))
-        kernels += choice.cache * cache
-        launches = 0.0 if known.captured(step.batch) else choice.launches
-        value = step.seconds - max(launches, kernels) - choice.each * (step.batch - 1)
+        value = _left(known, choice, step, cache)
         trust = 1 / (step.error**2 + (_ROUGH * step.seconds) ** 2)
         left.append((value, trust))
         total, weight = total + value * trust, weight + trust

@@ -8,7 +8,7 @@ from itertools import pairwise
 from auditor.theory.ladders import NOISY, SCATTERED
 from auditor.theory.statistics import median
 
-__all__ = ["ALIKE", "Group", "Idle", "by_length", "idle"]
+__all__ = ["ALIKE", "Group", "Idle", "by_length", "falls", "idle"]
 
 Group = list[tuple[float, float]]
 """(tokens, seconds to the first token) of prompts of about one length."""
@@ -76,12 +76,12 @@ def idle(prompts: Sequence[tuple[float, float]]) -> Idle | None:
         return None
     scatter = _scatter(groups)
     medians = tuple(_median(group, scatter) for group in groups)
-    return Idle(medians=medians, scatter=scatter, falls=_falls([seconds for _, seconds, _ in medians]))
+    return Idle(medians=medians, scatter=scatter, falls=falls([seconds for _, seconds, _ in medians]))
 
 
-def _falls(times: Sequence[float]) -> float:
-    """The relative RMS of times around the nearest ones that never fall (pool adjacent violators: Ayer et al., Annals
-    of Mathematical Statistics 26(4), 1955, on logarithms).
+def falls(times: Sequence[float]) -> float:
+    """How far times lie off any law by which they never fall: their relative RMS around the nearest that do not (pool
+    adjacent violators: Ayer et al., Annals of Mathematical Statistics 26(4), 1955, on logarithms).
     """
     pools: list[list[float]] = []
     for time in times:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from auditor.theory.device import Device
+from auditor.theory.idle import falls
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.ladders import NOISY, Step
 from auditor.theory.leastsquares import Solution, solve
@@ -37,7 +38,8 @@ _APART = 0.22  # their relative spread
 class StepCosts:
     """`cost` multiplies the cache's own time; `crossed` says whether contexts differ, `measured` is what the ladder
     alone says of the cost then (None where it says nothing). `levels` are (batch, seconds without the cache, standard
-    error), the smallest batch first; `spread` is the relative RMS of the steps around the law.
+    error), the smallest batch first; `spread` is the relative RMS of the steps around the law, `falls` how far they lie
+    off any law by which a step of more streams takes longer.
     """
 
     cost: Interval
@@ -45,11 +47,13 @@ class StepCosts:
     measured: Interval | None
     levels: tuple[tuple[float, float, float], ...]
     spread: float
+    falls: float = 0.0
 
     @property
     def noise(self) -> float | None:
         """How far the steps lie off the law where that is too far for its parts to be read; None where it is not."""
-        return self.spread if self.spread > NOISY else None
+        off = max(self.spread, self.falls)
+        return off if off > NOISY else None
 
     @property
     def error(self) -> float:
@@ -121,12 +125,15 @@ def _read(steps: Sequence[Step], cache: Callable[[Step], float], *, usual: bool)
         return None
     offs = [fit.value(row) / seconds - 1 for row, seconds in zip(rows, values, strict=True)]
     alone = solve(rows, values, errors) if crossed else None
+    shortest, cost = min(step.context for step in steps), max(0.0, fit.coefficients[-1])
+    alike = [fit.coefficients[i] + cost * cache(Step(batch, shortest, 0.0)) for i, batch in enumerate(batches)]
     return StepCosts(
         cost=_interval(fit, _APART if usual else 0.0),
         crossed=crossed,
         measured=_interval(alone, _APART) if alone is not None and math.isfinite(alone.errors[-1]) else None,
         levels=tuple((batch, fit.coefficients[i], fit.errors[i]) for i, batch in enumerate(batches)),
         spread=math.sqrt(math.fsum(off * off for off in offs) / len(offs)),
+        falls=falls([seconds for seconds in alike if seconds > 0]),
     )
 
 
