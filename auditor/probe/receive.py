@@ -64,6 +64,10 @@ class Receiver:
         self._came: deque[tuple[Stream, float, bytes | OSError]] = deque()
         self._handing_out = False
         self._resting: asyncio.TimerHandle | None = None
+        # A machine stamps nothing until some socket asks, and takes a moment to begin: one that stays asks first.
+        self._asking = socket.socket(socket.AF_INET, socket.SOCK_DGRAM) if self._stamps else None
+        if self._asking is not None:
+            self.prepare(self._asking)
         self._epoll = select.epoll() if hasattr(select, "epoll") else None
         if self._epoll is not None:
             self._loop.add_reader(self._epoll.fileno(), self._ready)
@@ -112,6 +116,8 @@ class Receiver:
 
     def close(self) -> None:
         """Watch nothing any more."""
+        if self._asking is not None:
+            self._asking.close()
         self._streams.clear()
         if self._resting is not None:
             self._resting.cancel()

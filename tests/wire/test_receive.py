@@ -145,14 +145,19 @@ def test_virtual_time_is_not_the_kernels() -> None:
 
 async def _load() -> Measurement:
     shape = Shape(cls="c", prompt_tokens=8, output_tokens=3)
+    asking = Receiver()
+    await asyncio.sleep(0.1)  # stamps take a moment to begin
     async with ByteServer(tokens(3, first=0.05, gap=0.01), keep=True) as server:
         source = LocalSource(Target(url=server.url, model="m"), Prompts(1, 1.0, 0, nonce=""))
-        return await source.run(Load(id="l", purpose="slo", concurrency=4, shapes=(shape,) * 12))
+        measured = await source.run(Load(id="l", purpose="slo", concurrency=4, shapes=(shape,) * 12))
+    asking.close()
+    return measured
 
 
 def _healthy(measured: Measurement) -> str:
     assert [sample.error for sample in measured.samples] == [None] * 12
-    assert all(len(sample.arrivals) == 3 and (sample.ttft or 0) >= 0.05 for sample in measured.samples)
+    assert {len(sample.arrivals) for sample in measured.samples} == {3}
+    assert all((sample.ttft or 0) > 0.04 for sample in measured.samples)
     return measured.client.clock
 
 
