@@ -113,7 +113,12 @@ async def _measure(target: Point, levels: Levels) -> str:
 
 
 def _hopeless(target: Point, levels: Levels) -> str | None:
-    """Why no lower load should be tried; None where one may be. One that ended as all its requests failed bars none."""
+    """Why no lower load should be tried; None where one may be.
+
+    A load that ended as its last requests failed bars none, but for one that got no reply at all.
+    """
+    if levels.measured and not any(s.good for s in levels.measured[-1].judged):
+        return "the endpoint answers nothing any more"
     if levels.stopped is not None and levels.measured[-1].silence < HOPELESS:
         return levels.stopped
     return "there is no lower load than one request" if target.level.rate is None and target.level.value <= 1 else None
