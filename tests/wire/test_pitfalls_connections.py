@@ -112,19 +112,19 @@ def _held_back(got: Measurement, _server: ByteServer) -> Mapping[str, Any]:
 
 ROWS: list[Row] = [
     row(
-        "150 at once are 150 at the server",
+        "110 at once are 110 at the server",
         "https://github.com/vllm-project/guidellm/issues/487",
         lambda: ByteServer(plain(1.0, 0.01, 2)),
-        load_of(150, 150, 2),
-        peak=150,
+        load_of(110, 110, 2),
+        peak=110,
         p95=1.0,
     ),
     row(
-        "150 at once, through a client that queues none of them",
+        "105 at once, and none waits inside the client",
         "https://github.com/gpustack/gpustack/pull/2324",
         lambda: ByteServer(plain(0.1, 0.01, 2)),
-        load_of(300, 150, 2),
-        peak=150,
+        load_of(105, 105, 2),
+        peak=105,
         p95=0.1,
     ),
     row(
