@@ -39,8 +39,8 @@ class Reader(Protocol):
     def ended(self, problem: Exception | None) -> None:
         """The server closed the connection, or it broke."""
 
-    def written(self) -> None:
-        """The last byte of the request was taken by the kernel."""
+    def written(self, at: float) -> None:
+        """The kernel was given the last byte of the request at `at`."""
 
 
 # ------------------------------------------------------------------------------------------------------------- opening
@@ -301,10 +301,16 @@ class Connection:
             reader.ended(problem)
 
     def _write(self) -> None:
-        """Hand the kernel what it takes, and the rest when it takes more."""
+        """Hand the kernel what it takes, and the rest when it takes more.
+
+        The reader is told when it was given the last bytes, not when that call came back: on one machine the server may
+        get the core in between, and answer.
+        """
+        at = self._receiver.now()
         try:
             while self._unsent:
                 self._unsent = self._unsent[self._sock.send(self._unsent) :]
+                at = self._receiver.now() if self._unsent else at
         except (BlockingIOError, InterruptedError):
             if not self._writing:
                 self._writing = True
@@ -315,7 +321,7 @@ class Connection:
             return
         self._stop_writing()
         if self.reader is not None:
-            self.reader.written()
+            self.reader.written(at)
 
     def _stop_writing(self) -> None:
         self._unsent = memoryview(b"")

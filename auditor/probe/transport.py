@@ -189,10 +189,10 @@ class _Post:
 
     # ------------------------------------------------------------------------------------------- the connection's calls
 
-    def written(self) -> None:
-        """t0 is now: the kernel has taken the request's last byte."""
+    def written(self, at: float) -> None:
+        """t0 is `at`: the kernel was given the request's last byte."""
         if self.record.t0 is None:
-            self._sent(self._now())
+            self._sent(at)
 
     def received(self, at: float, data: bytes) -> None:
         """Keep what came; look at it only if the reply may be over, or much has come since."""

@@ -169,7 +169,7 @@ def _read(reads: list[bytes], closes: bool, looks: list[bool]) -> tuple[Exchange
             receiver=SimpleNamespace(now=lambda: 0.0), deadlines=Deadlines(), give=lambda _one: None
         )
         connection: Any = SimpleNamespace(open=True, used=1, idle_since=0.0, close=lambda: None)
-        connection.send = lambda reader, _request: reader.written()
+        connection.send = lambda reader, _request: reader.written(0.0)
         record = Exchange(begun=0.0)
         post = _Post(pool, connection, b"", record, Limits())
         waiting = asyncio.ensure_future(post.answered())
