@@ -108,6 +108,7 @@ def document(probed: Probed) -> dict[str, Any]:
     judged = measurement.judged
     good = [s for s in judged if s.good]
     health = measurement.client
+    requests_rate, tokens_rate = _rates(measurement)
     return {
         "schema_version": 1,
         "url": probed.url,
@@ -129,8 +130,8 @@ def document(probed: Probed) -> dict[str, Any]:
         "tokens_estimated": sum(s.estimated for s in good),
         "tokens_per_event": _mean([each for s in good if (each := s.tokens_an_event) is not None]),
         "duration_s": round(measurement.duration, 6),
-        "requests_per_s": _per_second(len(good), measurement.duration),
-        "output_tokens_per_s": _per_second(_total(s.output_tokens for s in judged), measurement.duration),
+        "requests_per_s": requests_rate,
+        "output_tokens_per_s": tokens_rate,
         "peak_concurrency": health.peak_inflight,
         "prompts_counted_by": probed.counted,
         "client": _client(measurement),
@@ -199,8 +200,39 @@ def _mean(values: Sequence[float]) -> float | None:
     return round(sum(values) / len(values), 4) if values else None
 
 
-def _per_second(amount: int | None, seconds: float) -> float | None:
-    return round(amount / seconds, 4) if amount is not None and seconds > 0 else None
+def _rates(measurement: Measurement) -> tuple[float | None, float | None]:
+    """Good requests and output tokens a second while every stream was busy, warm-up that was still under way included:
+    from the first measured request to the last one's start. A load that is too short for that counts as a whole.
+
+    The beginning and the end of a load, when few streams are open, would make the service look slower than it is.
+    """
+    judged = measurement.judged
+    begin, end = (edge((s.start for s in judged), default=0.0) for edge in (min, max))
+    if end - begin < (measurement.stay or 0.0):
+        end = max((s.start + _stay(s) for s in judged), default=begin)
+    if end <= begin:
+        return None, None
+    taken = (*measurement.warmup, *judged)
+    done = sum(_inside(s, begin, end) for s in taken if s.good)
+    counted = [_tokens_inside(s, begin, end) for s in taken if s.output_tokens is not None]
+    tokens = round(sum(counted) / (end - begin), 4) if any(s.output_tokens is not None for s in judged) else None
+    return round(done / (end - begin), 4), tokens
+
+
+def _stay(sample: Sample) -> float:
+    return max(sample.closed or 0.0, sample.e2e or 0.0)
+
+
+def _inside(sample: Sample, begin: float, end: float) -> float:
+    """The part of a request's time that lies within an interval."""
+    stay = _stay(sample)
+    return max(0.0, min(end, sample.start + stay) - max(begin, sample.start)) / stay if stay > 0 else 0.0
+
+
+def _tokens_inside(sample: Sample, begin: float, end: float) -> float:
+    """The tokens of a reply that came within an interval."""
+    sizes = [sample.first_tokens, *[sample.tokens_an_event or 0.0] * (len(sample.arrivals) - 1)]
+    return sum(size for at, size in zip(sample.arrivals, sizes, strict=False) if begin <= sample.start + at <= end)
 
 
 def _client(measurement: Measurement) -> Mapping[str, Any]:

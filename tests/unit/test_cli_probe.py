@@ -181,7 +181,8 @@ def test_numbers_by_hand():
     assert said["first_answer_ms"]["p50"] == 400.0
     assert said["tpot_ms"]["p50"] == 100.0  # 20 and 100 ms, and one that never came
     assert (said["prompt_tokens"], said["output_tokens"], said["cached_tokens"]) == (40, 10, None)
-    assert (said["requests_per_s"], said["output_tokens_per_s"]) == (1.0, 5.0)  # 2 good and 10 tokens in 2 s
+    # all three began together and the last token came after 0.7 s: 2 good requests and 10 tokens
+    assert (said["requests_per_s"], said["output_tokens_per_s"]) == (pytest.approx(2.8571), pytest.approx(14.2857))
     assert (said["errors"], said["error_details"]) == ({"http_5xx": 1}, {"http_5xx": "HTTP 500: out of memory"})
     assert said["requests"]["not_sent"] == 1
     assert said["client"]["floor"] == {"ttft_ms": {"p50": 0.1, "p99": 0.3}, "cpu_us_per_event": 10.0}

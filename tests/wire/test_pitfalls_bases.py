@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from auditor.instruments.probe import Probed, Question, document
 from auditor.loads import Shape
 from auditor.profile import Slo
 from tests.wire.benches import LIMIT, bench_row, evidence_of, statuses
@@ -179,6 +180,26 @@ ROWS: list[Row] = [
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_every_request_counts_and_few_prove_nothing(row: Row) -> None:
     check(row)
+
+
+# ----------------------------------------------------------------------------------------------------------- throughput
+
+
+def test_throughput_is_that_of_busy_streams() -> None:
+    """Not of the warm-up before, nor of the last straggler, whom nobody accompanies.
+
+    Four streams of four tokens in 0.4 s are 40 tokens/s; one more reply at the end takes ten seconds.
+    Sources: https://github.com/sgl-project/sglang/pull/30918, https://github.com/aliostad/SuperBenchmarker/issues/35,
+    https://github.com/elastic/rally/issues/175
+    """
+    script = plain(0.1, 0.1, 4)
+    slow = [(10.0, head() + delta(content="x")), (0.0, ended(1))]
+    got, _ = measure(lambda _request, number: slow if number == 99 else script, requests=80, warmup=20, concurrency=4)
+    question = Question(concurrency=4, requests=80, prompt=(7, 7), output=(4, 4), warmup=20)
+    said = document(Probed(question=question, url="", model="m", api="chat", counted="", measurement=got))
+    assert said["duration_s"] == pytest.approx(20.0, rel=0.05)
+    assert said["output_tokens_per_s"] == pytest.approx(40.0, rel=0.05)
+    assert said["requests_per_s"] == pytest.approx(10.0, rel=0.05)
 
 
 # ------------------------------------------------------------------------------------------------- classes of requests
