@@ -264,12 +264,17 @@ def _decode_efficiency(evidence: Evidence, theory: _Theory, told: Classification
         yield CHECK.skip("H203", f"decode measured, {parts.scattered(told.decode.noise)}", subject="decode")
     elif found.steps:
         step = min(found.steps, key=lambda step: (step.batch, step.context))
+        band = efficiency.decode_band(*theory, step.batch)
+        if band is None:
+            what = f"a decode ladder of fewer streams than {plain(step.batch, 3)}, for which efficiencies are published"
+            yield CHECK.skip("H203", what, subject="decode")
+            return
         least = roofline.decode_limit(*theory, step.batch, step.context)
         moved, reach = least.weights_s + least.kv_s, 2 * step.error
         fastest = step.seconds - reach
         most = moved / fastest if fastest > 0 else math.inf
         share = Interval(moved / (step.seconds + reach), moved / step.seconds, most)
-        yield _efficiency(evidence, "decode", "bandwidth", share, efficiency.decode_band(*theory, step.batch))
+        yield _efficiency(evidence, "decode", "bandwidth", share, band)
 
 
 def _efficiency(
@@ -288,8 +293,12 @@ def _efficiency(
     }
     peak = f"the {'provisional ' if doubted else ''}peak"
     why = f"{phase.capitalize()} reaches {percent(share.point)} of {peak} where {percent(low)} to {percent(high)} are"
+    if share.low > 1:
+        missing = "figures of the hardware that are certain" if doubted else "inputs that no ladder contradicts (H208)"
+        return CHECK.finding("H203", "inconclusive", f"{why} usual: nothing does that.", missing=missing, **rest)
     if share.point >= low:
-        return CHECK.finding("H203", "pass", f"{why} usual.", **rest)
+        more = ", more than most" if share.point > high else ""
+        return CHECK.finding("H203", "pass", f"{why} usual{more}.", **rest)
     fix = ("look for clocks, thermals, other tenants of the device", "capture kernels, fuse attention (H205, H206)")
     return CHECK.finding("H203", "warn", f"{why} usual: time is lost beside the work itself.", remedies=fix, **rest)
 

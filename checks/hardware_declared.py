@@ -26,9 +26,6 @@ FIGURES = {"memory": "memory", "bandwidth": "bandwidth", "flops": "peak FLOP/s"}
 
 def h208_inputs(evidence: Evidence) -> Iterable[Finding]:
     """What is declared against what is served and against physics; the other rules believe the declaration."""
-    if evidence.served is None:
-        yield _PART.skip("H208", "what the endpoint serves", deciding=True)
-        return
     found = [c for c in evidence.conflicts if c.with_served and not c.on_capacity]
     for c in found:
         hard = c.on_identity
@@ -39,16 +36,21 @@ def h208_inputs(evidence: Evidence) -> Iterable[Finding]:
     points = evidence.prefill_points, evidence.decode_points
     faster = physics.contradicted(evidence.theory, *points, evidence.accept_length)
     yield from (_impossible(evidence, b) for b in _worst(faster))
-    if not faster:
-        yield from (_unusual(evidence, b) for b in reach.surprising(evidence.theory, *points, evidence.accept_length))
-    if not any(c.on_identity for c in found) and not faster:
+    unusual = () if faster else reach.surprising(evidence.theory, *points, evidence.accept_length)
+    yield from (_unusual(evidence, b) for b in unusual)
+    if faster or any(c.on_identity for c in found):
+        return
+    if evidence.served is None:
+        yield _PART.skip("H208", "what the endpoint serves", deciding=True)
+    else:
         told = [word for name, word in TOLD.items() if getattr(evidence.served, name) is not None]
         served = f"Nothing served contradicts the declaration (the endpoint tells {', '.join(told)})"
         device = evidence.device if evidence.theory else None
         prefill, decode = map(bool, points)
         unheld = physics.unheld(device, prefill, decode, evidence.accept_length, evidence.lacking)
-        why = f"{served}, nor does anything measured." if unheld is None else f"{served}; {unheld}."
-        yield _PART.finding("H208", "pass", why, deciding=True, confidence="medium" if unheld else "high")
+        doubt = "what was measured is faster than usual, though not than physics" if unusual else unheld
+        why = f"{served}, nor does anything measured." if doubt is None else f"{served}; {doubt}."
+        yield _PART.finding("H208", "pass", why, deciding=True, confidence="medium" if doubt else "high")
 
 
 def _worst(found: Iterable[Beaten]) -> Iterable[Beaten]:

@@ -6,6 +6,7 @@ Rule H201 of question H, which `bottleneck` asks.
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from auditor import slo
 from auditor.evidence import Check, Evidence, Finding, Number, Rule
 from auditor.profile import Objective
 from auditor.theory import roofline, shape
@@ -66,6 +67,10 @@ def _against_limit(evidence: Evidence, theory: _Theory, batch: int, o: Objective
     alone = _least(evidence, theory, 1, o) if _is_floor(o) else None
     if alone is not None and alone.seconds <= o.seconds:
         why += f" with {batch} streams decoding at once: only fewer at once can meet it."
+        shown = slo.judged(evidence, o)
+        if shown is None or shown.status == "inconclusive":
+            missing = "requests at the target that decide this SLO"
+            return _PART.finding("H201", "inconclusive", why, missing=missing, **rest)
         return _PART.finding("H201", "warn", why, **rest)
     return _PART.finding("H201", "fail", f"{why}: no tuning meets it.", **rest)
 

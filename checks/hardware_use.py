@@ -14,7 +14,7 @@ __all__ = ["RULES"]
 
 STALLS = 0.05  # of the requests
 PAUSE, BLINK = 10, 0.2  # a pause is longer than so many median gaps and so many seconds
-COLD = 3.0  # times the warm TTFT
+COLD, LATE = 3.0, 0.5  # a first request was cold from so many times the warm TTFT and so many seconds more
 
 
 def h204_cold_start(evidence: Evidence) -> Iterable[Finding]:
@@ -28,7 +28,7 @@ def h204_cold_start(evidence: Evidence) -> Iterable[Finding]:
     rest: dict[str, Any] = {"where": evidence.where("endpoint"), "severity": "low"}
     rest["measured"] = Number.of("first TTFT", first, "s", "measured", 1)
     rest["required"] = Number.of("TTFT once warm", warm, "s", "measured")
-    if first < COLD * warm or first - warm < 0.5:
+    if first < COLD * warm or first - warm < LATE:
         yield _PART.finding("H204", "pass", "The first request was about as fast as later ones.", **rest)
         return
     why = f"The first request waited {quantity(first, 's')} for what takes {quantity(warm, 's')} once warm: "
@@ -42,18 +42,22 @@ def h205_capture(evidence: Evidence) -> Iterable[Finding]:
     eager = evidence.served.enforce_eager if evidence.served else None
     eager = settings.enforce_eager if eager is None and settings else eager
     rest: dict[str, Any] = {"where": evidence.where("deployment.enforce_eager")}
-    captured, target = settings.captured_batch if settings else None, evidence.batch or 0
+    captured, target = settings.captured_batch if settings else None, evidence.batch
     if eager is None or not _on_gpu(evidence):
         yield _PART.skip("H205", "a GPU, and whether the engine captures kernels (served or deployment.enforce_eager)")
     elif eager:
         why = "Kernels are launched one by one (eager): every decode step waits for the CPU."
         yield _PART.finding("H205", "warn", why, remedies=(f"remove {evidence.flag('enforce_eager')}",), **rest)
-    elif captured is not None and captured < target:
+    elif captured is None or target is None:
+        lacks = "the target" if captured is not None else "the largest captured batch ({captured_batch})"
+        yield _PART.skip("H205", evidence.spell(lacks), **rest)
+    elif captured < target:
         why = f"Graphs are captured up to {captured} streams, the target is {target}: larger steps run without."
         fix = (f"capture up to {target} ({evidence.flag('captured_batch')})",)
         yield _PART.finding("H205", "warn", why, remedies=fix, **rest)
     else:
-        yield _PART.finding("H205", "pass", "Kernels are captured for the batches that run.", **rest)
+        why = f"Kernels are captured for the batches that run: up to {captured} streams."
+        yield _PART.finding("H205", "pass", why, **rest)
 
 
 def _on_gpu(evidence: Evidence) -> bool:

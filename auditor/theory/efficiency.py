@@ -13,6 +13,7 @@ _SERVED_BANDWIDTH: dict[Class, tuple[tuple[float, float], ...]] = {
     "blackwell": ((0.44, 0.62), (0.31, 0.47), (0.20, 0.33), (0.11, 0.20)),
 }
 _SERVED_BANDWIDTH_OTHER = ((0.44, 0.73), (0.47, 0.60), (0.29, 0.48), (0.13, 0.35))
+_FEW, _MANY = 8, 16  # streams: up to and from which
 _MOE_SMALL, _MOE_LARGE = (0.12, 0.34), (0.38, 0.61)
 _LLAMACPP_BANDWIDTH: dict[Class, tuple[float, float]] = {
     "geforce": (0.60, 0.80),
@@ -28,14 +29,19 @@ _LLAMACPP_FLOPS: dict[Class, tuple[float, float]] = {
 
 def decode_band(
     geometry: Geometry | None, settings: Settings, device: Device, batch: float
-) -> tuple[float, float, str]:
-    """Quartiles of the share of bandwidth that decode reached at small batches (8 and fewer; MoE also from 16)."""
+) -> tuple[float, float, str] | None:
+    """Quartiles of the share of bandwidth that decode reached at small batches (8 and fewer; served MoE also from 16);
+    None for others, of which none are published.
+    """
+    routed = geometry is not None and geometry.experts is not None and not is_local(settings, device)
+    if batch > _FEW and not (routed and batch >= _MANY):
+        return None
     kind = device_class(device)
     if is_local(settings, device):
         low, high = _LLAMACPP_BANDWIDTH.get(kind, (0.39, 0.70))
         return low, high, f"llama.cpp, {kind}"
-    if geometry is not None and geometry.experts is not None:
-        low, high = _MOE_SMALL if batch <= 8 else _MOE_LARGE
+    if routed:
+        low, high = _MOE_SMALL if batch <= _FEW else _MOE_LARGE
         return low, high, "served MoE models"
     step = min(3, max(0, settings.tensor_parallel.bit_length() - 1))
     low, high = _SERVED_BANDWIDTH.get(kind, _SERVED_BANDWIDTH_OTHER)[step]

@@ -17,6 +17,7 @@ from auditor.testing import (
     make_evidence,
     make_load,
     make_measurement,
+    make_profile,
     make_sample,
     make_served,
     make_settings,
@@ -99,6 +100,14 @@ def test_tps_beyond_the_bandwidth_fails(floor, status):
     assert finding.status == status
     assert finding.measured is not None
     assert finding.measured.value == pytest.approx(82.1, abs=0.5)
+
+
+def test_a_floor_that_only_fewer_streams_can_meet_needs_requests():
+    """Physics leaves open whether the engine runs fewer at once: without requests nobody knows."""
+    evidence = asked(Slo(tps={"p05": 100.0}), prompt=3000, output=150, target=64)
+    finding = only("H201", replace(evidence, measurements=()))
+    assert (finding.status, finding.deciding) == ("inconclusive", True)
+    assert "requests at the target" in (finding.missing or "")
 
 
 def test_drafted_tokens_raise_the_tps_limit():
@@ -414,6 +423,22 @@ def test_usual_efficiency_passes_and_a_slow_step_warns():
     assert "23 %" in slow.why
 
 
+def test_more_than_usual_passes_and_more_than_all_is_doubted():
+    """One stream at 1,024 tokens: 4.52 ms at the limit; 5 ms are 90 %, 2 ms 226 %."""
+    fast = of("H203", "decode", ladder(**(LAW | {"base": 0.005, "per_sequence": 0.0, "per_cached": 1e-12})))
+    assert (fast.status, "more than most" in fast.why) == ("pass", True)
+    faster = of("H203", "decode", ladder(**(LAW | {"base": 0.002})))
+    assert (faster.status, faster.deciding) == ("inconclusive", False)
+
+
+def test_a_ladder_of_many_streams_is_held_against_none_of_few():
+    """Efficiencies are published for up to 8 streams, 11 to 74 % of the bandwidth by class."""
+    evidence = ladder(**LAW)
+    many = tuple(m for m in evidence.measurements if m.load.purpose != "decode" or m.load.concurrency > 8)
+    skipped = of("H203", "decode", replace(evidence, measurements=many))
+    assert (skipped.status, "fewer streams" in (skipped.missing or "")) == ("skip", True)
+
+
 def test_prefill_efficiency_is_that_of_a_further_token():
     """129 TFLOP at 989 TFLOP/s: 0.130 s, of 22 us x 8,000 = 0.176 s: 74 %, however large the fixed cost."""
     for t0 in (0.02, 0.5):
@@ -470,7 +495,8 @@ def test_a_cold_start_needs_both_requests():
 @pytest.mark.parametrize(
     ("served", "settings", "status"),
     [
-        ({"enforce_eager": False}, {"enforce_eager": True}, "pass"),
+        ({"enforce_eager": False}, {"enforce_eager": True, "captured_batch": 512}, "pass"),
+        ({"enforce_eager": False}, {"captured_batch": None}, "skip"),
         ({"enforce_eager": True}, {}, "warn"),
         ({"enforce_eager": None}, {"enforce_eager": True}, "warn"),
         ({}, {"captured_batch": 8}, "warn"),
@@ -480,6 +506,12 @@ def test_a_cold_start_needs_both_requests():
 def test_kernels_should_be_captured_up_to_the_target(served, settings, status):
     evidence = replace(make_evidence(), served=make_served(**served), settings=make_settings(**settings))
     assert only("H205", evidence).status == status
+
+
+def test_captured_kernels_are_held_against_a_target_that_is_known():
+    """Without traffic nobody knows which batches run."""
+    evidence = replace(make_evidence(), settings=make_settings(captured_batch=512))
+    assert only("H205", replace(evidence, profile=make_profile(traffic=Traffic()))).status == "skip"
 
 
 def test_capture_is_no_question_without_a_gpu():
@@ -608,7 +640,8 @@ def test_times_that_are_unusually_short_warn_and_decide_nothing():
     warning, rest = judge("H208", evidence)
     assert (warning.status, warning.deciding, warning.subject) == ("warn", False, "decode")
     assert "where such hardware usually needs" in warning.why
-    assert (rest.status, rest.deciding) == ("pass", True)
+    assert (rest.status, rest.deciding, rest.confidence) == ("pass", True, "medium")
+    assert "nor does anything measured" not in rest.why
 
 
 def test_inputs_say_what_they_were_held_against():
@@ -630,6 +663,11 @@ def test_speculation_of_unknown_yield_leaves_decode_out():
 def test_inputs_are_open_without_an_endpoint():
     finding = only("H208", replace(make_evidence(), served=None))
     assert (finding.status, finding.deciding) == ("skip", True)
+    faster = judge("H208", replace(ladder(**(LAW | {"per_token": 5e-6, "base": 0.002})), served=None))
+    assert {(f.status, f.deciding, f.subject) for f in faster} == {
+        ("inconclusive", True, "prefill"),
+        ("inconclusive", True, "decode"),
+    }
 
 
 @pytest.mark.parametrize(
