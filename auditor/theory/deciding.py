@@ -59,6 +59,7 @@ from auditor.theory.statistics import (
 from auditor.units import count
 
 __all__ = [
+    "GONE",
     "MEANS_TAIL",
     "TAIL",
     "Judged",

@@ -8,6 +8,7 @@ from typing import Any
 from auditor import slo
 from auditor.evidence import Evidence, Finding
 from auditor.measurement import Measurement
+from auditor.theory.deciding import GONE
 from auditor.units import count
 from auditor.validity.findings import LATENCY, LOADED, doubt, finding, fine, voids
 
@@ -24,7 +25,9 @@ NEEDED_BY = {  # what each purpose is called, and the rules that look at it
 
 def t512_stopped(evidence: Evidence) -> Iterable[Finding]:
     stopped = [m for m in evidence.measurements if m.stopped]
-    found = [*map(_ended, stopped), *_never_ran(evidence, stopped), *_known_before(evidence)]
+    silent = [m for m in evidence.loads("slo") if not m.stopped and m.silence >= GONE]
+    found = [*map(_ended, stopped), *map(_fell_silent, silent), *_never_ran(evidence, stopped)]
+    found += _known_before(evidence)
     for each in found or [fine("T512", "Every planned load ran to its end.")]:
         yield replace(each, where=evidence.where("probe.budget"))
 
@@ -37,6 +40,14 @@ def _ended(m: Measurement) -> Finding:
         missing = f"the rest of load {m.load.id}, {count(planned - sent, 'request')}"
         return doubt("T512", why, voids(LOADED, "pass"), missing, **rest)
     return finding("T512", "warn", why, severity="low", **rest)
+
+
+def _fell_silent(m: Measurement) -> Finding:
+    """A load that was sent to its end although nobody answered any more."""
+    why = f"In load {m.load.id} the last {m.silence} of {count(len(m.judged), 'request')} all failed: what they would "
+    why += "have shown is not known."
+    missing = "a service that answers to the end"
+    return doubt("T512", why, voids(LOADED, "pass"), missing, subject=m.load.id)
 
 
 def _budget(ended: str | None) -> tuple[str, ...]:

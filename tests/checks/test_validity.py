@@ -327,6 +327,16 @@ def test_a_load_that_stopped_early_voids_passes():
     assert "W110:pass" in finding.voids
 
 
+@pytest.mark.parametrize(("failed", "status"), [(14, "pass"), (15, "inconclusive")])
+def test_a_load_that_nobody_answered_at_the_end_voids_passes(failed, status):
+    """Too few for the probe to give up, too many for chance."""
+    samples = [make_sample(i, start=float(i)) for i in range(60)]
+    samples += [make_sample(60 + i, start=60.0 + i, error="connect", ttft=None) for i in range(failed)]
+    finding = only("T512", under_load(samples))
+    assert finding.status == status
+    assert ("K304:pass" in finding.voids) == (status == "inconclusive")
+
+
 def test_a_ladder_that_stopped_early_only_warns():
     evidence = make_evidence()
     cut = replace(evidence.measurements[-1], stopped="the time budget is spent")
