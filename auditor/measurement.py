@@ -191,8 +191,11 @@ class Measurement:
 
     @property
     def silence(self) -> int:
-        """How many requests failed one after the other at the end, in the order in which they ended."""
-        ended = sorted(self.judged, key=lambda s: s.start + (s.closed or s.e2e or 0.0))
+        """How many requests failed one after the other at the end, in the order in which they ended.
+
+        A service that goes cuts off what it has in flight at once: of what ended together good requests were first.
+        """
+        ended = sorted(self.judged, key=lambda s: (round(s.start + (s.closed or s.e2e or 0.0), 2), not s.good))
         return next((i for i, s in enumerate(reversed(ended)) if s.good), len(ended))
 
     @property

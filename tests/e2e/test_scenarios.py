@@ -206,7 +206,7 @@ ROWS = [
     ),
     Row(
         name="the endpoint dies halfway",
-        scenario=Scenario(faults=Faults(dies_after=60)),
+        scenario=Scenario(faults=Faults(dies_after=40)),
         twin=Scenario(faults=Faults(dies_after=6000)),
         exit_code=1,
         failing="W",

@@ -22,6 +22,19 @@ def sample(index: int, start: float, stay: float, error: str | None = None) -> S
     )
 
 
+def test_a_service_that_goes_takes_with_it_what_was_in_flight() -> None:
+    """One good, then three that are cut off with another good one at 1 s, and two that find nobody."""
+    cut = [sample(i, 0.2 * i, 1.0 - 0.2 * i, "cut_off") for i in (1, 2, 3)]
+    ended = (
+        sample(0, 0.0, 0.5),
+        *cut,
+        sample(4, 0.5, 0.501),
+        sample(5, 1.0, 0.0, "connect"),
+        sample(6, 1.1, 0, "connect"),
+    )
+    assert Measurement(load=LOAD, samples=ended).silence == 5
+
+
 def test_slots_in_step() -> None:
     """Two slots, waves of half a second: four a second, although six starts lie within one second."""
     waves = tuple(sample(i, 0.5 * (i // 2), 0.5) for i in range(6))
