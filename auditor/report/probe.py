@@ -72,7 +72,7 @@ def _time(value: float | str | None) -> str:
 
 def _amounts(said: Mapping[str, Any]) -> Iterable[str]:
     rates = f"{quantity(said['output_tokens_per_s'], 'tok/s')}, {quantity(said['requests_per_s'], '/s')} good"
-    yield f"{'in all':<14}{rates} in {quantity(said['duration_s'], 's')}"
+    yield f"{'together':<14}{rates} while all were busy; {quantity(said['duration_s'], 's')} in all"
     amounts = {"prompt": said["prompt_tokens"], "cached": said["cached_tokens"], "output": said["output_tokens"]}
     told = [f"{number:,} {name}" for name, number in amounts.items() if number is not None]
     yield f"{'tokens':<14}{', '.join(told) or 'not told'}{_estimated(said)}"
