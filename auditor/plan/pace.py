@@ -38,7 +38,13 @@ def concurrency(profile: Profile, pace: Pace | None = None) -> int:
 
 
 def seconds(load: Load, pace: Pace, replicas: int) -> float:
-    """Time of a load at `pace`: slots decode side by side, but prompts in flight share the devices of their replica."""
+    """Time of a load at `pace`: slots decode side by side, but prompts in flight share the devices of their replica.
+
+    An open loop at a known rate takes its schedule, and the last request's stay.
+    """
     shapes = (*load.warmup, *load.shapes)
     prompts = sum(s.prompt_tokens for s in shapes) * pace.per_prompt_token / min(max(1, replicas), load.concurrency)
-    return prompts + sum(s.output_tokens for s in shapes) * pace.per_step / load.concurrency
+    took = prompts + sum(s.output_tokens for s in shapes) * pace.per_step / load.concurrency
+    if not load.arrivals or load.rate is None:
+        return took
+    return load.arrivals[-1] / load.rate + took * load.concurrency / len(shapes)

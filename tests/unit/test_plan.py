@@ -249,6 +249,14 @@ def test_prompts_in_flight_share_their_replicas_devices(replicas: int, took: flo
     assert seconds(load, Pace(per_prompt_token=1e-3, per_step=1e-2), replicas) == pytest.approx(took)
 
 
+def test_an_open_loop_takes_its_schedule() -> None:
+    """Ten at one a second, 100 steps of 10 ms each: the last comes at 9 s and stays 1 s of prompt and 1 s of reply."""
+    shape = Shape(cls="chat", prompt_tokens=1000, output_tokens=100)
+    times = tuple(float(n) for n in range(10))
+    load = Load(id="bursts", purpose="slo", concurrency=1, shapes=(shape,) * 10, arrivals=times, rate=1.0)
+    assert seconds(load, Pace(per_prompt_token=1e-3, per_step=1e-2), 1) == pytest.approx(9 + 1 + 1)
+
+
 def test_no_classes_no_load() -> None:
     plan = make_plan(profile(traffic=Traffic(target_concurrency=8)))
     assert plan.loads == ()
