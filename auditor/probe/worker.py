@@ -46,8 +46,9 @@ async def work(reader: asyncio.StreamReader, send: Callable[[object], None]) -> 
 
 
 async def _stop(reader: asyncio.StreamReader, running: "asyncio.Task[Measurement]") -> None:
-    """End the load when the owner says so, or is gone."""
-    await next_frame(reader)
+    """End the load when the owner says so; without an owner there is nobody to report to."""
+    if await next_frame(reader) is None:
+        os._exit(1)
     running.cancel()
 
 

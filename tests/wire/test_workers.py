@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -140,3 +142,44 @@ def test_callers_errors_come_back() -> None:
 
 def test_cores_are_those_that_this_process_may_use() -> None:
     assert cores() == len(os.sched_getaffinity(0))
+
+
+def test_no_process_outlives_its_owner() -> None:
+    """The owner is killed outright in the middle of a load: its processes see the end of their pipe."""
+    program = (
+        "import asyncio, sys\n"
+        "from auditor.probe import workers\n"
+        "from auditor.probe.load import LocalSource\n"
+        "from auditor.probe.prompts import Prompts\n"
+        "from auditor.probe.target import Target\n"
+        "from auditor.loads import Load, Shape\n"
+        "workers.workers_for = lambda load, cores, floor: 3\n"
+        "shapes = (Shape(cls='c', prompt_tokens=16, output_tokens=3),) * 5000\n"
+        "load = Load(id='slo', purpose='slo', concurrency=6, shapes=shapes)\n"
+        "source = LocalSource(Target(url=sys.argv[1], model='m'), Prompts(1, 1.0, 0))\n"
+        "asyncio.run(workers.Workers(source).run(load))\n"
+    )
+
+    async def run() -> list[int]:
+        async with ByteServer(Endpoint()) as server:
+            owner = await asyncio.create_subprocess_exec(sys.executable, "-c", program, server.url)
+            while len(server.requests) < 12:
+                await asyncio.sleep(0.05)
+            children = Path(f"/proc/{owner.pid}/task/{owner.pid}/children").read_text().split()
+            owner.kill()
+            await owner.wait()
+            return [int(child) for child in children]
+
+    children = asyncio.run(run())
+    assert len(children) == 3
+    until = time.monotonic() + 20
+    while any(_runs(child) for child in children) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not any(_runs(child) for child in children)
+
+
+def _runs(child: int) -> bool:
+    try:
+        return Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
