@@ -16,7 +16,7 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 __all__ = ["Receiver", "Stream", "real_time"]
@@ -152,11 +152,9 @@ class Receiver:
     def _look(self) -> int:
         """Read every connection that has something once; how many there were."""
         assert self._epoll is not None
-        before, now = time.monotonic_ns(), self.now()
-        offset = time.time_ns() - before  # the wall's clock less the loop's
+        now = self.now()
         ready = self._epoll.poll(0, _BATCH)
-        for fd, _ in ready:
-            self._read(fd, offset)
+        self._read([fd for fd, _ in ready])
         self._looked = now
         if len(ready) < _BATCH:  # else some that had come before this look are still to be read
             self._emptied = now
@@ -164,30 +162,32 @@ class Receiver:
         return len(ready)
 
     def _read_one(self, fd: int) -> None:
-        self._read(fd, 0)
+        self._read([fd])
         self._hand_out()
 
-    def _read(self, fd: int, offset: int) -> None:
-        """One read of one connection; `offset` is in nanoseconds."""
-        sock, stream = self._streams[fd]
-        try:
-            data, extra, _, _ = sock.recvmsg(_READ, _SPACE)
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError as problem:
-            self._came.append((stream, self.now(), problem))
-            return
-        at = self.now()
-        if extra:
-            seconds, fraction = _TIMESPEC.unpack(extra[0][2])
-            stamp = (seconds * 1_000_000_000 + fraction - offset) * 1e-9
-            if self._emptied < stamp < at:
-                at = stamp
-            elif stamp <= self._emptied:
-                at = self._emptied
-        elif data:
-            self.unstamped += 1
-        self._came.append((stream, at, data))
+    def _read(self, fds: Iterable[int]) -> None:
+        """Read each of these once. In one loop, without calls of our own: nothing else is done as often."""
+        streams, came, now, emptied = self._streams, self._came.append, self.now, self._emptied
+        before = time.monotonic_ns()
+        offset = time.time_ns() - before  # the wall's clock less the loop's
+        for fd in fds:
+            sock, stream = streams[fd]
+            try:
+                data, extra, _, _ = sock.recvmsg(_READ, _SPACE)
+            except (BlockingIOError, InterruptedError):
+                continue
+            except OSError as problem:
+                came((stream, now(), problem))
+                continue
+            at = now()
+            if extra:
+                seconds, fraction = _TIMESPEC.unpack(extra[0][2])
+                stamp = (seconds * 1_000_000_000 + fraction - offset) * 1e-9
+                if stamp < at:
+                    at = stamp if stamp > emptied else emptied
+            elif data:
+                self.unstamped += 1
+            came((stream, at, data))
 
     def _hand_out(self) -> None:
         """Give what came to those whom it is for; they may take long, and more may come meanwhile."""
