@@ -12,10 +12,11 @@ from tests.wire import test_pitfalls_events as events
 from tests.wire import test_pitfalls_lengths as lengths
 from tests.wire import test_pitfalls_program as program
 from tests.wire import test_pitfalls_tokens as tokens
+from tests.wire import test_pitfalls_usage as usage
 from tests.wire.pitfalls import Row, misled, plain, reply_row
 
 ROWS: list[Row] = [
-    row for theme in (tokens, events, errors, lengths, connections, bases, program) for row in theme.ROWS
+    row for theme in (tokens, usage, events, errors, lengths, connections, bases, program) for row in theme.ROWS
 ]
 FAIR = reply_row(
     "a well-behaved server", "", plain(0.5, 0.02, 10), good=True, ttft=0.5, e2e=0.68, tpot=0.02, tokens=10, events=10
