@@ -13,7 +13,7 @@ from auditor.cli.exits import INTERRUPTED, NOT_READY
 from auditor.cli.options import Wait, seconds
 from auditor.cli.output import write
 from auditor.cli.watched import watched
-from auditor.errors import UsageError
+from auditor.errors import UsageError, unread
 
 if TYPE_CHECKING:
     from auditor.instruments.probe import Probed
@@ -201,12 +201,14 @@ def _key(name: str | None) -> str | None:
 
 
 def _check_writable(path: Path) -> None:
-    """Raise UsageError now rather than after the load."""
+    """Raise UsageError now rather than after the load. Leaves nothing behind."""
     try:
+        existed = path.exists()
         path.open("ab").close()
+        if not existed:
+            path.unlink()
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UsageError(f"--requests-out {path}: cannot be written ({reason}); choose another path") from None
+        raise UsageError(f"--requests-out {path}: cannot be written ({unread(error)}); choose another path") from None
 
 
 # -------------------------------------------------------------------------------------------------------------- answer
@@ -216,10 +218,14 @@ def _deliver(probed: "Probed", rows: Path | None, *, as_json: bool) -> None:
     from auditor.instruments.probe import document, row
     from auditor.report.probe import render
 
-    if rows is not None:
-        lines = (json.dumps(row(sample)) for sample in probed.measurement.samples)
-        rows.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     write(json.dumps(document(probed), indent=2) + "\n" if as_json else render(probed))
+    if rows is None:
+        return
+    lines = (json.dumps(row(sample)) for sample in probed.measurement.samples)
+    try:
+        rows.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--requests-out {rows}: cannot be written ({unread(error)})") from None
 
 
 def _exit_code(probed: "Probed", allowed: float) -> int:

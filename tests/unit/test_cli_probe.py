@@ -174,6 +174,17 @@ def test_json_is_alone_on_stdout_and_rows_go_to_their_file(audit, asked, tmp_pat
     )
 
 
+def test_nothing_is_left_of_a_file_for_rows_that_never_came(audit, tmp_path):
+    assert audit(*ASKED, "--requests-out", tmp_path / "rows.jsonl")[0] == 3
+    assert not (tmp_path / "rows.jsonl").exists()
+
+
+def test_a_full_disk_costs_the_rows_and_not_the_answer(audit, asked):
+    code, out, err = audit(*ASKED, "--json", "--requests-out", "/dev/full")
+    assert (code, json.loads(out)["requests"]["ok"]) == (2, 4)
+    assert err == "audit: --requests-out /dev/full: cannot be written (No space left on device)\n"
+
+
 def test_numbers_by_hand():
     slow = changed(GOOD, index=2, ttft=0.3, first_answer=0.4, e2e=0.7, arrivals=(0.3, 0.4, 0.5, 0.6, 0.7))
     said = document(probed(GOOD, FAILED, slow))
