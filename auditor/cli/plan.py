@@ -26,12 +26,18 @@ def _load_line(load: "Load", purpose: str = "") -> str:
 
 def _legend(plan: "Plan") -> list[str]:
     """What the marks of the table mean."""
+    from auditor.report.figures import tokens_of
+
     lines = []
     if opened := next((load for load in plan.loads if load.arrivals), None):
         rate = f"{opened.rate:.3g} requests a second" if opened.rate else "the rate that the load before reaches"
         lines.append(f"  ~         sent at {rate}, whatever is in flight")
     if plan.reserve:
-        lines.append("  reserve   sent only where the SLO loads before leave something undecided")
+        count = sum(len(load.shapes) + len(load.warmup) for load in plan.reserve)
+        tokens = sum(map(tokens_of, plan.reserve))
+        lines.append(
+            f"  reserve   {count:,} requests, {tokens:,} tokens, only where the SLO loads leave something undecided"
+        )
     return ["", *lines] if lines else []
 
 

@@ -255,7 +255,7 @@ def test_plan_tells_what_is_sent_by_the_clock_and_what_only_if_needed():
     assert rows["bursts"][1] == "~4"
     assert rows["slo-2"][-2:] == ["slo,", "reserve"]
     assert "  ~         sent at the rate that the load before reaches, whatever is in flight" in lines
-    assert "  reserve   sent only where the SLO loads before leave something undecided" in lines
+    assert "  reserve   5 requests, 15,750 tokens, only where the SLO loads leave something undecided" in lines
     declared = describe(replace(plan, loads=(replace(bursts, rate=5.0),)), PROFILE)
     assert "sent at 5 requests a second" in declared
     assert "reserve" not in declared
