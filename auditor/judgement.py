@@ -87,8 +87,8 @@ def point(
     unsure = [f for f in deciding if f.status in ("inconclusive", "skip")]
     worst = next(iter((*broken, *unsure)), None)
     judged = [s for m in loads for s in m.judged]
-    stay, error = _stay(judged)
     closed = next((m for m in loads if not m.load.arrivals), None)
+    stay, error = _stay(closed.judged if closed is not None else judged)
     return Point(
         level=level,
         status="fail" if broken else "inconclusive" if unsure or not deciding else "pass",
@@ -102,7 +102,7 @@ def point(
         broken=tuple(dict.fromkeys(f.rule for f in (broken or unsure))),
         why=worst.why if worst is not None else "",
         missing=worst.missing if worst is not None and not broken else None,
-        voided_by=tuple(dict.fromkeys(rule for f in deciding for rule in f.voided_by)),
+        voided_by=() if broken else tuple(dict.fromkeys(rule for f in unsure for rule in f.voided_by)),
         signs=_signs(loads),
     )
 

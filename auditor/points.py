@@ -77,8 +77,9 @@ class Point:
     """A level that was measured and how the verdict's own rules judge it: `status`.
 
     `requests` are the judged ones, `failed` of them; `reached` is the closed loop's requests a second, `stay` the mean
-    seconds of a request with its standard error. `broken` are the rules that keep the level from passing, `why` says so
-    in words; `voided_by` are rules on the measurement itself that keep it from being decided.
+    seconds of its requests (of all, without one) with their standard error. `broken` are the rules that keep the level
+    from passing, `why` says so in words; `voided_by` are the rules on the measurement itself that keep an undecided one
+    from being decided.
     """
 
     level: Level

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 from virtual_levels import evidence, levels, share_late, source
 
+from auditor import judgement
 from auditor.__main__ import main
 from auditor.capacity import Wanted, _limit, search
 from auditor.evidence import Evidence
 from auditor.judgement import SLO_RULES
+from auditor.measurement import ClientHealth
 from auditor.points import Capacity, Level, Point, Reading, Signs
 from auditor.probe.load import INTERRUPTED
 from auditor.profile import Slo
@@ -216,6 +218,23 @@ def test_what_limits_is_read_off_the_level_that_fails(at, limit, said) -> None:
     kind, why = _limit(make_evidence(), points, None)
     assert kind == limit
     assert said in why
+
+
+def test_what_the_client_spoiled_elsewhere_does_not_explain_a_fail() -> None:
+    """Replies of 80 ms might have been 10 ms to a client that read up to 70 ms late: undecided. Those of 64 fail."""
+    of = evidence(8, Slo(e2e={"p95": 0.06}, tps={"p05": 1.0}))
+
+    async def run(flight: int) -> Point:
+        found = levels(of, SLO_RULES)
+        await found.measure(Level(flight=flight))
+        slow = ClientHealth(loop_lag_p99=0.02, loop_lag_max=0.02, peak_inflight=flight)
+        loads = [replace(m, client=slow) for m in found.measured]
+        return judgement.point(of, Level(flight=flight), loads, SLO_RULES)
+
+    spoiled, failed = asyncio.run(run(8)), asyncio.run(run(64))
+    assert (spoiled.status, spoiled.broken) == ("inconclusive", ("W112",))
+    assert spoiled.voided_by == ("T504",)
+    assert (failed.status, failed.voided_by) == ("fail", ())
 
 
 def test_the_batch_limit_is_named_by_its_flag() -> None:
