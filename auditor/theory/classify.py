@@ -20,8 +20,8 @@ from auditor.theory.kv.geometry import Geometry
 from auditor.theory.ladders import NOISY, Ladders
 from auditor.theory.phases import critical_tokens
 from auditor.theory.physics import sure_seconds
-from auditor.theory.prefill_bound import FLAT, prefill_times
-from auditor.theory.prompt_costs import PromptCosts, prompt_costs
+from auditor.theory.prefill_bound import prefill_times
+from auditor.theory.prompt_costs import FLAT, PromptCosts, prompt_costs
 from auditor.theory.roofline import prefill_limit
 from auditor.theory.settings import Settings
 from auditor.theory.statistics import Interval

@@ -22,7 +22,7 @@ from auditor.theory.ladders import Ladders, Step
 from auditor.theory.priors import DecodeLaw, decode_law, products_rate
 from auditor.theory.settings import Settings
 from auditor.theory.statistics import Interval
-from auditor.theory.step_costs import StepCosts, cache_seconds, multiplies
+from auditor.theory.step_costs import APART, StepCosts, cache_seconds, multiplies
 from auditor.theory.work import decode_linear_flops, linear_devices, streamed
 
 __all__ = ["STREAMED", "Facts", "decode_times", "facts", "reading_share"]
@@ -31,17 +31,19 @@ STREAMED = (0.87, 0.96, 1.07)
 """Times the usual share of bandwidth that reading weights reaches: low, likely, high."""
 
 _BEST = 0.95  # the share of bandwidth beyond which nothing reads
-_EACH = (1e-6, 5e-6, 12e-6)  # seconds that engines take for each further sequence: low, likely, high
+# Seconds that engines take for each further sequence: low, likely, high, around the 6 us of served ones (`priors`).
+_EACH = (1e-6, 5e-6, 12e-6)
 _FILLING = tuple(float(tokens) for tokens in range(0, 80, 8))  # tokens by which few seem more to products
 _FILLED = {True: (45.0, 20.0), False: (0.0, 8.0)}  # how many are likely and their spread: tiles are 64 rows high
-_REST, _REST_APART = 0.8, 2.2  # times what layers usually take beside their bytes: likely, and its spread as a factor
+# Times what layers take beside their bytes in the published measurements of `priors`, which are those of engines of two
+# years: likely, and its spread as a factor.
+_REST, _REST_APART = 0.8, 2.2
 _LAUNCHES = 16  # lengths of launches that are tried
 _LAUNCH = 0.5  # of what layers usually take where kernels are launched one by one: their launches
-_CAPTURED_LAYER = 60e-6  # seconds that a layer takes at most beside its bytes where they are not
-_CACHES = (0.7, 0.85, 1.0, 1.2, 1.45)  # costs of the cache that are tried where launches may hide it
-_CACHE_APART = 0.22
-_ROUGH = 0.02  # of a step, by which tiles and captured sizes make it miss the law
-_NEAR = 3.0  # chi squared above the best, up to which a choice stays open
+_CAPTURED_LAYER = 60e-6  # ... at most where they are not: 30 to 55 us in `priors`
+_CACHES = (0.7, 0.85, 1.0, 1.2, 1.45)  # costs of the cache that are tried where launches may hide it: 0.53 to 1.1 of BW
+_ROUGH = 0.02  # of a step, by which tiles and captured sizes make it miss the law (half of what products' speeds do)
+_NEAR = 3.0  # chi squared above the best, up to which a choice stays open: 92 % for one that is free
 _SEEN = 1.1  # times the weights' time from which a step is seen to multiply
 _EXPLAINED = 0.3  # of such a step, which products must explain at the prompts' cost
 _CAPTURED = 512  # the largest batch that engines capture by default
@@ -285,7 +287,7 @@ def _misses(known: Facts, choice: _Choice) -> tuple[float, float]:
     filled, apart = _FILLED[known.tiled]
     misses += ((choice.filling - filled) / apart) ** 2 + known.odd(rest)
     if known.launched:
-        misses += ((choice.cache - 1) / _CACHE_APART) ** 2 + _odd(choice.launches / known.launch)
+        misses += ((choice.cache - 1) / APART) ** 2 + _odd(choice.launches / known.launch)
     return misses, rest
 
 

@@ -14,23 +14,18 @@ from auditor.theory.decode_bound import STREAMED
 from auditor.theory.device import Device
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.priors import prefill_law
-from auditor.theory.prompt_costs import PromptCosts, Work, prompt_work
+from auditor.theory.prompt_costs import ATTENTION, FILLING, FLAT, LAUNCH, TEXT, PromptCosts, Work, prompt_work
 from auditor.theory.settings import Settings
 from auditor.theory.statistics import Interval
 
-__all__ = ["FLAT", "prefill_times"]
+__all__ = ["prefill_times"]
 
-FLAT = 1.25
-"""Times the shortest prompt's TTFT, up to which a prompt's length does not show in its own."""
-
-_FILLING = (0.0, 60.0, 160.0)  # tokens that a prompt seems to have more where tiles are not filled
-_ATTENTION = (2.0, 3.1, 5.0)  # inverse shares of the peak that attention reaches, where the ladder does not tell
-_TEXT = (0.1e-6, 0.35e-6, 0.7e-6)  # seconds a token of reading the prompt's text
+# Where a choice changes what is told: round numbers, held by deployments of known bounds
+# (tests/property/test_classification.py).
 _SEEN = 1.2  # times the weights' time from which a prompt is seen to multiply
 _EXPLAINED = 0.3  # of such a prompt, which products must explain at their cost in long ones
 _RULES = 1.5  # times the weights' time from which the cost of long prompts holds for this one too
 _LAUNCHED = 1.9  # times its kernels' time from which a flat step's launches are taken to outlast them
-_LAUNCH = 0.12e-3  # seconds a layer that the shortest prompt may wait for launches, behind which longer ones multiply
 _HIDDEN = 0.25  # of its kernels' time, which the rest of a flat step must be for launches to hide behind
 
 
@@ -65,33 +60,31 @@ def prefill_times(  # noqa: PLR0917 (geometry, settings, device come first every
     first = (prompt_work(geometry, settings, device, costs.idle.medians[0][0]), costs.idle.medians[0][1])
     target = (prompt_work(geometry, settings, device, tokens), whole)
     usual = prefill_law(geometry, settings, device).weights
-    hidden = _LAUNCH * geometry.layer_count if launches(device) else 0.0
-    filling = _FILLING if tiled(settings, device) else (0.0, 0.0, 0.0)
+    hidden = LAUNCH.high * geometry.layer_count if launches(device) else 0.0
+    filling = FILLING if tiled(settings, device) else Interval(0.0, 0.0, 0.0)
     return tuple(_times(first, target, choice, hidden) for choice in _choices(costs, usual, products, filling))
 
 
-def _choices(
-    costs: PromptCosts, usual: float, products: Interval, filling: tuple[float, float, float]
-) -> Iterator[_Choice]:
+def _choices(costs: PromptCosts, usual: float, products: Interval, filling: Interval) -> Iterator[_Choice]:
     low, likely, high = (usual * times for times in STREAMED)
-    attention, links = _ATTENTION, costs.exchanges
+    attention, links = ATTENTION, costs.exchanges
     if costs.attention is not None:
-        attention = (1 / costs.attention.high, 1 / costs.attention.point, 1 / costs.attention.low)
+        attention = Interval(1 / costs.attention.high, 1 / costs.attention.point, 1 / costs.attention.low)
     yield _Choice(
         weights=likely,
         products=products.point,
-        attention=attention[1],
-        filling=filling[1],
-        text=_TEXT[1],
+        attention=attention.point,
+        filling=filling.point,
+        text=TEXT.point,
         links=links.point,
     )
     off = 2 * costs.idle.error
     ends = product(
         (low, high),
         (products.low, products.high),
-        attention[::2],
-        filling[::2],
-        ((_TEXT[0], links.low), (_TEXT[2], links.high)),
+        (attention.low, attention.high),
+        (filling.low, filling.high),
+        ((TEXT.low, links.low), (TEXT.high, links.high)),
         (-off, off),
         (True, False),
         (True, False),

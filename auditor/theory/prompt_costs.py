@@ -23,24 +23,34 @@ from auditor.theory.statistics import Interval
 from auditor.theory.weights import streamed_bytes
 from auditor.theory.work import prefill_attention_flops, prefill_linear_flops, rate
 
-__all__ = ["PromptCosts", "Work", "prompt_costs", "prompt_work"]
+__all__ = ["ATTENTION", "FILLING", "FLAT", "LAUNCH", "TEXT", "PromptCosts", "Work", "prompt_costs", "prompt_work"]
+
+FLAT = 1.25
+"""Times the shortest prompt's TTFT, up to which a prompt's length does not show in its own."""
+
+# What is known beforehand of a prompt: low, likely, high. In the fit half of what lies between stands for the standard
+# deviation, and the points decide as far as they tell more.
+ATTENTION = Interval(2.0, 3.1, 5.0)
+"""Inverse share of the peak that fused attention reaches: 0.2 to 0.6 from short prompts to long ones (Dao, arXiv
+2307.08691, figure 4; Shah et al., arXiv 2407.08608, figure 5)."""
+TEXT = Interval(0.1e-6, 0.35e-6, 0.7e-6)
+"""Seconds a token of reading the prompt's text, before the device sees it: a GB takes less than 20 seconds on a server
+(README.md of huggingface/tokenizers), 12 million tokens of 4 bytes a second, an eighth of that on one core."""
+FILLING = Interval(0.0, 60.0, 160.0)
+"""Tokens that products of few tokens seem to have more, as tiles of 64 to 256 rows are not filled."""
+LAUNCH = Interval(0.0, 30e-6, 0.12e-3)
+"""Seconds a layer that the shortest prompt waits for launches, which longer ones hide: up to twice what a layer takes a
+step beside its bytes (`priors`)."""
 
 _NORMAL = 1.96  # standard errors of a 95 % interval
 _KERNELS = 0.04  # by which products of different lengths differ in speed (microsoft/vidur, data/profiling/compute)
 _BOUND = 1.5  # times the tokens at which products take as long as reading the weights, from which they rule
-_FLAT = 1.3  # times the TTFT of the shortest prompt, from which a prompt's length is seen in it
 _SHOWS = 0.2  # of the longest prompt's time, and of its own size: what attention must take and its error may be
 _CHUNK = 8192  # prompt tokens of a step where the engine's limit is not known
 
 # What is known beforehand, as (value, standard deviation): the points decide as far as they tell more.
 _PRODUCTS = 0.35  # of the inverse share that `priors` gives
-# Inverse share of the peak that fused attention reaches: 0.2 to 0.6 from short prompts to long ones (Dao, arXiv
-# 2307.08691, figure 4; Shah et al., arXiv 2407.08608, figure 5).
-_ATTENTION = (3.5, 1.8)
-_TOKENISER = (0.35e-6, 0.2e-6)  # seconds a token of reading the prompt's text, before the device sees it
 _LINKS = (1.0, 0.6)  # times what `links` says that exchanging activations takes
-_FILLING = (60.0, 80.0)  # tokens that products of few tokens seem to have more, as tiles are not filled
-_LAUNCH = (30e-6, 40e-6)  # seconds a layer that the shortest prompt waits for launches, which longer ones hide
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +104,8 @@ def prompt_costs(
     medians, groups = found.medians, by_length([point for point in prompts if min(point) > 0])
     law = prefill_law(geometry, settings, device)
     work = {n: prompt_work(geometry, settings, device, n) for n, _, _ in medians}
-    used = [n for n, t, _ in medians if _bound(work[n], law) and t >= _FLAT * medians[0][1]]
-    filling = _FILLING if tiled(settings, device) else (0.0, 0.0)
+    used = [n for n, t, _ in medians if _bound(work[n], law) and t >= FLAT * medians[0][1]]
+    filling = (FILLING.point, _spread(FILLING)) if tiled(settings, device) else (0.0, 0.0)
     rows, values, errors = _known(geometry, law, work[medians[0][0]], medians[0], filling)
     for group, (length, _, _) in zip(groups, medians, strict=True):
         for n, t in group if length in used else ():
@@ -157,17 +167,21 @@ def _known(
     """
     tokens, seconds, error = first
     read, one = shortest.read / law.weights, shortest.products / tokens / law.products
-    fixed = seconds - read + filling[0] * one - _LAUNCH[0] * geometry.layer_count
-    apart = math.hypot(0.1 * read, filling[1] * one, error, _LAUNCH[1] * geometry.layer_count)
+    fixed = seconds - read + filling[0] * one - LAUNCH.point * geometry.layer_count
+    apart = math.hypot(0.1 * read, filling[1] * one, error, _spread(LAUNCH) * geometry.layer_count)
     known = (
         (max(0.0, fixed), apart),
         (1 / law.products, _PRODUCTS / law.products),
-        _ATTENTION,
-        _TOKENISER,
+        (ATTENTION.point, _spread(ATTENTION)),
+        (TEXT.point, _spread(TEXT)),
         _LINKS,
     )
     rows = [tuple(float(i == j) for j in range(len(known))) for i in range(len(known))]
     return rows, [value for value, _ in known], [spread for _, spread in known]
+
+
+def _spread(known: Interval) -> float:
+    return (known.high - known.low) / 2
 
 
 def _shows(fit: Solution, longest: Work, seconds: float) -> bool:

@@ -22,16 +22,18 @@ from auditor.theory.settings import Settings
 from auditor.theory.statistics import Interval
 from auditor.theory.work import decode_attention_flops, decode_kv_bytes, linear_devices, rate
 
-__all__ = ["READ", "StepCosts", "cache_seconds", "multiplies", "plain_costs", "step_costs"]
+__all__ = ["APART", "READ", "StepCosts", "cache_seconds", "multiplies", "plain_costs", "step_costs"]
 
 _LEAST_ERROR = 0.005  # of a step: what a batch's place in tiles and captured sizes makes of it
 _NORMAL = 1.96
 _DIFFER = 1.5  # times a context that another must be to tell what the cache costs
 
 READ = 1 / 0.77
-"""The inverse share of bandwidth that reading the cache usually reaches."""
-_MULTIPLIED = 1 / 0.4  # of the peak that multiplying with it does
-_APART = 0.22  # their relative spread
+"""The inverse share of bandwidth that reading the cache usually reaches, whatever the engine: between the 0.90 and the
+0.60 by which `priors` predicts served and other ones. Here it only says what is usual, the ladder tells the rest."""
+APART = 0.22
+"""Its relative spread, which takes both in."""
+_MULTIPLIED = 1 / 0.4  # the inverse share of the peak that multiplying with the cache does
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +122,7 @@ def _read(steps: Sequence[Step], cache: Callable[[Step], float], *, usual: bool)
     values = [step.seconds for step in steps]
     errors = [max(step.error, _LEAST_ERROR * step.seconds) for step in steps]
     known = [0.0] * len(batches) + [1.0]
-    fit = solve([*rows, known], [*values, 1.0], [*errors, _APART]) if usual else solve(rows, values, errors)
+    fit = solve([*rows, known], [*values, 1.0], [*errors, APART]) if usual else solve(rows, values, errors)
     if fit is None:
         return None
     offs = [fit.value(row) / seconds - 1 for row, seconds in zip(rows, values, strict=True)]
@@ -128,9 +130,9 @@ def _read(steps: Sequence[Step], cache: Callable[[Step], float], *, usual: bool)
     shortest, cost = min(step.context for step in steps), max(0.0, fit.coefficients[-1])
     alike = [fit.coefficients[i] + cost * cache(Step(batch, shortest, 0.0)) for i, batch in enumerate(batches)]
     return StepCosts(
-        cost=_interval(fit, _APART if usual else 0.0),
+        cost=_interval(fit, APART if usual else 0.0),
         crossed=crossed,
-        measured=_interval(alone, _APART) if alone is not None and math.isfinite(alone.errors[-1]) else None,
+        measured=_interval(alone, APART) if alone is not None and math.isfinite(alone.errors[-1]) else None,
         levels=tuple((batch, fit.coefficients[i], fit.errors[i]) for i, batch in enumerate(batches)),
         spread=math.sqrt(math.fsum(off * off for off in offs) / len(offs)),
         falls=falls([seconds for seconds in alike if seconds > 0]),
