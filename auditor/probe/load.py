@@ -9,14 +9,14 @@ any other. What was measured survives whatever ends the load.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from auditor.errors import ToolError
 from auditor.loads import Load, Shape
-from auditor.measurement import Measurement, Sample, Snapshot
+from auditor.measurement import Measurement, Sample
 from auditor.probe.connection import Places, resolve
 from auditor.probe.files import allow_files
 from auditor.probe.health import Health, undisturbed
@@ -28,19 +28,17 @@ from auditor.probe.talk import Heard, Talk
 from auditor.probe.target import Address, Deadlines, Target, address_of, request_body, request_bytes
 from auditor.probe.transport import Exchange, exchange
 from auditor.probe.users import Item, User, queue
+from auditor.probe.watching import Pages, Snap
 
-__all__ = ["INTERRUPTED", "LoadSource", "LocalSource", "OnSample", "Snap", "Stop", "ask"]
+__all__ = ["INTERRUPTED", "LoadSource", "LocalSource", "OnSample", "Stop", "ask"]
 
 INTERRUPTED = "interrupted"
 
 OnSample = Callable[[Sample], None]
 Stop = Callable[[Sequence[Sample]], str | None]
-Snap = Callable[[float, str], Awaitable[Snapshot | None]]
 
 _PAUSES = (0.1, 0.2, 0.4, 0.8, 1.0)
 _PAUSE_AFTER = ("connect", "tls", "http_429", "http_4xx", "http_5xx", "in_stream", "protocol", "cut_off")
-_DRAIN_EVERY = 0.2
-_REST, _LONGEST_REST = 4.0, 10.0  # times as long as the page took to read, and seconds at the most
 _SHORT = 16  # reads: a reply this short may be a refusal and is decoded before its slot goes on
 _AHEAD = 1.0  # seconds before its time at which an open loop gets a request and its connection ready
 
@@ -131,7 +129,7 @@ class _Run:
         self.todo = deque(queue(load))
         self.samples: list[Sample] = []
         self.warmup: list[Sample] = []
-        self.snapshots: list[Snapshot] = []
+        self.pages = Pages(source.snapshot)
         self.stopped: str | None = None
         self.slots: list[asyncio.Task[None]] = []
         self.undecoded: deque[tuple[Item, Exchange, int]] = deque()
@@ -142,7 +140,7 @@ class _Run:
     async def measure(self, started: float) -> Measurement:
         """Snapshot, load, drain, snapshot."""
         with self._interruptible():
-            await self._snap("before")
+            await self.pages.before()
             await self.pool.fill(min(self.load.concurrency, len(self.todo)))
         first = [] if self.load.arrivals else list(self.todo)[: self._beginners]
         users = [User(items) for items in first]
@@ -151,19 +149,20 @@ class _Run:
         with undisturbed():
             self.health = Health(self.now)
             self.began = self.now()
+            self.pages.begin()
             async with self._watched():
                 await self._send_all(users)
         duration = self.now() - self.began
         health = self.health.result(self.pool.receiver.clock)
         with self._interruptible():
-            await self._drain()
+            await self.pages.drained(0.0 if self.stopped == INTERRUPTED else self.source.drain_wait)
         return Measurement(
             load=self.load,
             samples=tuple(sorted(self.samples, key=lambda sample: sample.index)),
             warmup=tuple(sorted(self.warmup, key=lambda sample: sample.index)),
             started=started,
             duration=duration,
-            snapshots=tuple(self.snapshots),
+            snapshots=tuple(self.pages.taken),
             client=health,
             stopped=self.stopped,
         )
@@ -346,39 +345,8 @@ class _Run:
                     raise ended
 
     async def _during(self) -> None:
-        """The stop rule at every tick; the server's page less often where it is slow: reading it shares this loop."""
-        resting = 0.0
+        """The stop rule and the server's page, tick by tick."""
         while True:
             await asyncio.sleep(self.source.sample_every)
             self._ask_stop()
-            begun = self.loop.time()
-            if begun >= resting:
-                await self._snap("during")
-                resting = self.loop.time() + min(_REST * (self.loop.time() - begun), _LONGEST_REST)
-
-    async def _snap(self, phase: str) -> Snapshot | None:
-        """One snapshot, kept. A metrics page that fails costs the page, never the load."""
-        if self.source.snapshot is None:
-            return None
-        at = 0.0 if phase == "before" else self.now() - self.began
-        try:
-            snapshot = await self.source.snapshot(at, phase)
-        except ToolError:
-            raise
-        except Exception:
-            return None
-        if snapshot is not None:
-            self.snapshots.append(snapshot)
-        return snapshot
-
-    async def _drain(self) -> None:
-        """The last snapshot, once the server has nothing running or waiting, or `drain_wait` is over: engines move
-        some counters (preemptions) only when a request has reported.
-        """
-        until = self.loop.time() + (0.0 if self.stopped == INTERRUPTED else self.source.drain_wait)
-        while (snapshot := await self._snap("after")) is not None:
-            busy = snapshot.values.get("running", 0.0) + snapshot.values.get("waiting", 0.0)
-            if not busy or self.loop.time() >= until:
-                return
-            self.snapshots.pop()
-            await asyncio.sleep(_DRAIN_EVERY)
+            await self.pages.during()
