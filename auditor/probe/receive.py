@@ -29,6 +29,8 @@ _BATCH = 1024
 _REST = 0.001
 _WHILE = 0.002
 _BUSY = 4  # reads a rest from which on resting pays
+_MANY = 128
+_LOOKS = 32  # looks after which this is asked
 
 
 class Stream(Protocol):
@@ -60,7 +62,8 @@ class Receiver:
         self.reads = self.unstamped = 0
         self._stamps = self.now is time.monotonic and hasattr(select, "epoll")
         self._streams: dict[int, tuple[socket.socket, Stream]] = {}
-        self._looked = self._emptied = self.now()
+        self._looked = self._emptied = self._since = self.now()
+        self._looks = 0
         self._came: deque[tuple[Stream, float, bytes | OSError]] = deque()
         self._handing_out = False
         self._resting: asyncio.TimerHandle | None = None
@@ -130,17 +133,25 @@ class Receiver:
     # ------------------------------------------------------------------------------------------------------------ reads
 
     def _ready(self) -> None:
-        """Something came: read it, and rest if the last look was a moment ago."""
-        last = self._looked
-        count = self._look()
+        """Something came: read it, and rest if the last looks came so fast that each found next to nothing."""
+        self._look()
         self._hand_out()
-        if self._stamps and count and self._looked - last < _REST and self._resting is None:
+        self._looks += 1
+        if not self._stamps or self._looks < _LOOKS or self._resting is not None:
+            return
+        since, self._since, self._looks = self._since, self._looked, 0
+        if self._looked - since < _LOOKS * _REST / _BUSY:
             assert self._epoll is not None
             self._loop.remove_reader(self._epoll.fileno())
-            self._resting = self._loop.call_later(_REST, self._rested)
+            self._rest()
+
+    def _rest(self) -> None:
+        """Each of many streams gives a token less often: there the rest may be longer and still bring one at a time."""
+        pause = _REST if len(self._streams) < _MANY else 2 * _REST
+        self._resting = self._loop.call_later(pause, self._rested)
 
     def _rested(self) -> None:
-        self._resting = self._loop.call_later(_REST, self._rested)
+        self._rest()
         count = self._look()
         self._hand_out()
         if count < _BUSY and self._resting is not None:
