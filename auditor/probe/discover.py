@@ -17,7 +17,7 @@ from auditor.engines.flavour import Flavour, Reply
 from auditor.engines.flavours import FLAVOURS
 from auditor.errors import PreflightFailed
 from auditor.measurement import Served
-from auditor.probe.contact import Contact, connect, place_of
+from auditor.probe.contact import Contact, Place, connect, place_of
 from auditor.probe.counting import counted
 from auditor.probe.exposition import parse_page
 from auditor.probe.models import choose_model, list_models, names_of
@@ -89,8 +89,14 @@ async def _discover(profile: Profile, key: str | None, deadlines: Deadlines, wai
         sources=sources,
         pages=(*pages, *exporters),
         answers=answers,
-        warnings=(*warnings, *more, *missing),
+        warnings=(*warnings, *more, *missing, *_unchecked(profile, place)),
     )
+
+
+def _unchecked(profile: Profile, place: Place) -> tuple[str, ...]:
+    if profile.endpoint.verify_tls or not place.secure:
+        return ()
+    return (f"endpoint.verify_tls is false: whether {place.host} is the service, nobody checked",)
 
 
 def _served(

@@ -147,10 +147,13 @@ def test_a_certificate_that_is_not_trusted():
 
 
 def test_both_remedies_for_an_untrusted_certificate_work(monkeypatch):
-    assert on(GOOD, tls=tls_context(), verify_tls=False)[0].model == "tiny"
+    unchecked, _ = on(GOOD, tls=tls_context(), verify_tls=False)
+    assert unchecked.model == "tiny"
+    assert [line for line in unchecked.warnings if "nobody checked" in line]
     monkeypatch.setenv("SSL_CERT_FILE", str(PEM))
     served, _ = on(GOOD, tls=tls_context())
     assert served.model == "tiny"
+    assert not [line for line in served.warnings if "nobody checked" in line]
     assert served.round_trip is not None
 
 
