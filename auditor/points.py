@@ -124,10 +124,10 @@ class Nearest:
 
     def _measured(self) -> str:
         if (point := self.found) is not None:
-            above = [f"{p.level} {_STATUS[p.status]}" for p in self.points if p.level.value > point.level.value]
+            above = [_outcome(p) for p in self.points if p.level.value > point.level.value]
             more = f"; {_joined(above)}" if above else ""
             return f"at {point.level} every SLO is met and nothing queues (measured, n = {point.requests}{more})"
-        tried = [f"{p.level} {_STATUS[p.status]}" for p in self.points]
+        tried = [_outcome(p) for p in self.points]
         if not tried:
             return f"no lower load was tried: {self.note}"
         return f"not found: {_joined(tried)}{f'; {self.note}' if self.note else ''}"
@@ -139,6 +139,11 @@ class Nearest:
 
 
 _STATUS = {"pass": "passes", "fail": "fails too", "inconclusive": "decides nothing"}
+
+
+def _outcome(point: Point) -> str:
+    """`8 in flight decides nothing (T514)`: which rules on the measurement itself leave it open."""
+    return f"{point.level} {_STATUS[point.status]}{f' ({_listed(point.voided_by)})' if point.voided_by else ''}"
 
 
 def _listed(rules: Sequence[str]) -> str:

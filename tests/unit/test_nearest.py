@@ -180,8 +180,8 @@ def test_sentences_tell_measured_from_computed() -> None:
         "at 48 in flight every SLO is met and nothing queues (measured, n = 93; 56 in flight fails too); "
         "or, computed, not measured: --kv-cache-dtype fp8 (TPS p05 31 tok/s)."
     )
-    assert Nearest(points=(_point(8, "fail"), _point(4, "inconclusive"))).sentence == (
-        "not found: 8 in flight fails too and 4 in flight decides nothing."
+    assert Nearest(points=(_point(8, "fail"), replace(_point(4, "inconclusive"), voided_by=("T514",)))).sentence == (
+        "not found: 8 in flight fails too and 4 in flight decides nothing (T514)."
     )
 
 
