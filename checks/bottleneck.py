@@ -32,7 +32,7 @@ from auditor.theory.idle import idle
 from auditor.theory.kv.geometry import Geometry
 from auditor.theory.ladders import Ladders
 from auditor.theory.levers import by_bound
-from auditor.theory.physics import sure_seconds
+from auditor.theory.physics import BEATS, sure_seconds
 from auditor.theory.settings import Settings
 from auditor.theory.statistics import Interval
 from auditor.theory.step_costs import plain_costs
@@ -293,7 +293,7 @@ def _efficiency(
     }
     peak = f"the {'provisional ' if doubted else ''}peak"
     why = f"{phase.capitalize()} reaches {percent(share.point)} of {peak} where {percent(low)} to {percent(high)} are"
-    if share.low > 1:
+    if share.point > BEATS:
         missing = "figures of the hardware that are certain" if doubted else "inputs that no ladder contradicts (H208)"
         return CHECK.finding("H203", "inconclusive", f"{why} usual: nothing does that.", missing=missing, **rest)
     if share.point >= low:
