@@ -5,7 +5,7 @@ nothing is neither a pass nor a fail. Each load ends before the next begins.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -174,9 +174,7 @@ def _ended(seen: Sequence[tuple[float, str]], least: float, top: float, step: fl
 def _summed(levels: Levels, note: str, *, by_rate: bool) -> Capacity:
     """The search as one result."""
     evidence, points = levels.evidence, tuple(levels.points)
-    bent = knee(
-        [(p.level.value, p.stay, p.stay_error or 0.0) for p in points if p.stay is not None and p.level.rate is None]
-    )
+    bent = knee(list(_paces(points)))
     limit, why = _limit(evidence, points, bent)
     traffic = evidence.profile.traffic
     declared = traffic.request_rate if by_rate else traffic.target_concurrency
@@ -196,6 +194,14 @@ def _summed(levels: Levels, note: str, *, by_rate: bool) -> Capacity:
         seconds=levels.elapsed,
         interrupted=levels.interrupted or note == "interrupted",
     )
+
+
+def _paces(points: Sequence[Point]) -> Iterator[tuple[float, float, float]]:
+    """(requests in flight, seconds in which they finish as many, standard error) of each closed loop."""
+    for p in points:
+        if p.level.rate is None and p.reached and p.stay:
+            seconds = p.level.value / p.reached
+            yield p.level.value, seconds, seconds * (p.stay_error or 0.0) / p.stay
 
 
 def _limit(evidence: Evidence, points: Sequence[Point], bent: Knee | None) -> tuple[str, str]:
