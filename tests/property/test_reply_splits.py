@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from auditor.emulator.clock import run_virtual
@@ -188,7 +188,7 @@ def _read(reads: list[bytes], closes: bool, looks: list[bool]) -> tuple[Exchange
     return run_virtual(run())
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(wires(), st.lists(st.booleans(), min_size=1, max_size=4), st.data())
 def test_every_split_of_a_reply_gives_the_same_sample(wire: Wire, looks: list[bool], data: st.DataObject) -> None:
     reads = _cut(data.draw, wire.raw)
