@@ -28,6 +28,7 @@ KV_RULES = ("K302", "K303", "K304", "K305", "K307")
 """What the cache and the batch limits bear of it."""
 
 _WORKS = "a rule that works on this evidence"
+_CROWD = "requests that arrive by chance at this level"
 
 
 def findings(evidence: Evidence, only: Sequence[str] = ()) -> list[Finding]:
@@ -78,7 +79,10 @@ def as_target(evidence: Evidence, level: Level, plan: Plan | None, loads: Sequen
 def point(
     evidence: Evidence, level: Level, loads: Sequence[Measurement], rules: Sequence[str], plan: Plan | None = None
 ) -> Point:
-    """A level as the verdict's own rules judge it: a fail is beyond doubt, a pass too, and the rest is undecided."""
+    """A level as the verdict's own rules judge it: a fail is beyond doubt, a pass too, and the rest is undecided.
+
+    None passes without requests that arrived by chance: a closed loop never shows a crowd.
+    """
     here = as_target(evidence, level, plan, loads)
     checks = plugins.load_checks()
     report = verdict.decide(findings(here, rules), checks, here.profile, here, today=here.today)
@@ -86,12 +90,13 @@ def point(
     broken = [f for f in deciding if f.status == "fail"]
     unsure = [f for f in deciding if f.status in ("inconclusive", "skip")]
     worst = next(iter((*broken, *unsure)), None)
+    crowd = any(m.load.arrivals and m.judged for m in loads)
     judged = [s for m in loads for s in m.judged]
     closed = next((m for m in loads if not m.load.arrivals), None)
     stay, error = _stay(closed.judged if closed is not None else judged)
     return Point(
         level=level,
-        status="fail" if broken else "inconclusive" if unsure or not deciding else "pass",
+        status="fail" if broken else "inconclusive" if unsure or not deciding or not crowd else "pass",
         requests=len(judged),
         failed=sum(not s.good for s in judged),
         readings=tuple(_readings(here)),
@@ -101,7 +106,7 @@ def point(
         stay_error=error,
         broken=tuple(dict.fromkeys(f.rule for f in (broken or unsure))),
         why=worst.why if worst is not None else "",
-        missing=worst.missing if worst is not None and not broken else None,
+        missing=None if broken else worst.missing if worst is not None else None if crowd else _CROWD,
         voided_by=() if broken else tuple(dict.fromkeys(rule for f in unsure for rule in f.voided_by)),
         signs=_signs(loads),
     )

@@ -237,6 +237,20 @@ def test_what_the_client_spoiled_elsewhere_does_not_explain_a_fail() -> None:
     assert (failed.status, failed.voided_by) == ("fail", ())
 
 
+def test_a_closed_loop_alone_passes_nothing() -> None:
+    of = evidence(8, Slo(e2e={"p95": 5.0}, error_rate=0.1))
+
+    async def run() -> tuple[Point, Point]:
+        found = levels(of, SLO_RULES)
+        await found.measure(Level(flight=8))
+        closed = [m for m in found.measured if not m.load.arrivals]
+        return found.points[0], judgement.point(of, Level(flight=8), closed, SLO_RULES)
+
+    both, alone = asyncio.run(run())
+    assert both.status == "pass"
+    assert (alone.status, alone.missing) == ("inconclusive", "requests that arrive by chance at this level")
+
+
 def test_the_batch_limit_is_named_by_its_flag() -> None:
     """256 may run at once on the healthy deployment."""
     points = [_point(256, "pass"), _point(512, "fail", signs=Signs(waiting=200.0, running=256.0))]
