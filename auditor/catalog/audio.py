@@ -46,7 +46,28 @@ def _voxtral(own: _Facts, config: _Facts, text: _Facts) -> list[Tensor]:
     return _whisper({**own, **renamed}, config, text)
 
 
+def _gemma4(own: _Facts, _: _Facts, text: _Facts) -> list[Tensor]:
+    """A conformer behind two convolutions that halve the spectrum, a whole copy on every device (Gemma4AudioModel)."""
+    width, layers, (first, second) = own["hidden_size"], own["num_hidden_layers"], own["subsampling_conv_channels"]
+    out = own["output_proj_dims"]
+    return [
+        *linear(first, 9, biased=False),
+        *linear(second, 9 * first, biased=False),
+        *linear(width, second * (first // 4), biased=False),
+        matrix(5 * layers, width, width),  # queries, keys, values, relative positions, output
+        matrix(2 * layers, 4 * width, width),
+        matrix(2 * layers, width, 4 * width),
+        matrix(layers, 2 * width, width),  # the light convolution's gate, its kernel and its end
+        matrix(layers, width, own["conv_kernel_size"]),
+        matrix(layers, width, width),
+        vector(layers, 9 * width + width // own["num_attention_heads"]),
+        *linear(out, width),
+        *linear(text["hidden_size"], out, biased=False),
+    ]
+
+
 AUDIO: Mapping[str, Callable[[_Facts, _Facts, _Facts], list[Tensor]]] = {
+    "gemma4_audio": _gemma4,
     "qwen2_audio_encoder": _whisper,
     "voxtral_encoder": _voxtral,
     "whisper": _whisper,

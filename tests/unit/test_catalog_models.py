@@ -121,6 +121,17 @@ WITH_ENCODERS = [  # as above, vision encoder and multi-token-prediction layers 
 ]
 
 
+def test_gemma_4_has_ears():
+    """E4B: 8.0 billion with embeddings, of them some 150 million to see and 300 million to hear (its model card); the
+    55 million of keys and values that 18 layers read from others are in the file, and in no layer.
+    """
+    found = models.find("gemma-4-e4b")
+    towers = sum(tensor.parameters for tensor in found.tensors if tensor.part == "tower")
+    assert towers == pytest.approx(0.45e9, rel=0.1)
+    unused = 15 * 2 * 2560 * 512 + 3 * 2 * 2560 * 1024
+    assert found.parameters + towers + unused == pytest.approx(8.0e9, rel=0.005)
+
+
 def test_a_small_model_shares_its_embeddings_with_the_head():
     """Qwen3.5-4B in Q8_0 is a file of 4.48 GB: 4.22e9 values of 8.5 bits, header included."""
     assert models.find("qwen3.5-4b").parameters == pytest.approx(4.48e9 * 8 / 8.5, rel=0.005)
@@ -186,6 +197,7 @@ CACHES = [  # name, layers by kind (count, KV heads, head size, window)
     ("llama-4-maverick", [("chunked", 36, 8, 128, 8192), ("full", 12, 8, 128, None)]),
     ("qwen2.5-7b", [("full", 28, 4, 128, None)]),
     ("deepseek-v2-lite", [("mla", 27, 1, 192, None)]),
+    ("gemma-4-e4b", [("sliding", 20, 2, 256, 512), ("full", 4, 2, 512, None)]),
     ("gemma-4-31b", [("sliding", 50, 16, 256, 1024), ("full", 10, 4, 512, None)]),
     ("gemma-3n-e4b", [("sliding", 16, 2, 256, 512), ("full", 4, 2, 256, None)]),
     ("mimo-v2-flash", [("full", 9, 4, 192, None), ("sliding", 39, 8, 192, 128)]),
