@@ -66,6 +66,7 @@ _LLAMA = Family(
     }
 )
 _PLAIN = Family()
+_MPT = Family(bias="none", mlp="plain", tied=True)
 _MISTRAL = Family(
     bias="none",
     window="all",
@@ -240,6 +241,7 @@ FAMILIES: Mapping[str, Family] = {
     "Llama4ForCausalLM": Family(window="chunked"),
     "LlamaForCausalLM": _LLAMA,
     "LongcatFlashForCausalLM": _DEEPSEEK_V3,
+    "MPTForCausalLM": _MPT,
     "MellumForCausalLM": Family(qk_norm="head", defaults={"head_dim": 128}),
     "MiMoForCausalLM": _QWEN2,
     "MiMoV2FlashForCausalLM": _MIMO_V2,
@@ -257,6 +259,7 @@ FAMILIES: Mapping[str, Family] = {
     "MistralForCausalLM": _MISTRAL,
     "MistralLarge3ForCausalLM": _DEEPSEEK,
     "MixtralForCausalLM": _MIXTRAL,
+    "MptForCausalLM": _MPT,
     "NanbeigeForCausalLM": _PLAIN,
     "NemotronForCausalLM": Family(norm_bias=True, mlp="plain"),
     "NemotronHForCausalLM": _NEMOTRON_H,

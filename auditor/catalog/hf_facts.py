@@ -59,7 +59,7 @@ _SIZES = (
     *("vocab_size_per_layer_input", "expert_ffn_hidden_size", "routed_expert_hidden_size", "index_n_heads"),
     *("interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_interval", "zero_expert_num", "num_mem_blocks"),
     *("adapter_rank", "mamba_dt_rank", "time_step_rank", "laurel_rank", "altup_num_inputs", "mamba_chunk_size"),
-    *("o_lora_rank", "o_groups", "hc_mult", "num_hash_layers"),
+    *("o_lora_rank", "o_groups", "hc_mult", "num_hash_layers", "expansion_ratio"),
 )
 _LISTS = (
     *("layer_types", "layers_block_type", "mlp_only_layers", "mlp_layer_types", "hybrid_layer_pattern"),
@@ -273,6 +273,11 @@ def _four_wide(found: dict[str, Any]) -> None:
     found.setdefault("intermediate_size", _times(found.get("hidden_size"), 4))
 
 
+def _mpt(found: dict[str, Any]) -> None:
+    ratio = found.get("expansion_ratio", 4)
+    found.setdefault("intermediate_size", _times(found.get("hidden_size"), ratio if isinstance(ratio, int) else 4))
+
+
 def _bigcode(found: dict[str, Any]) -> None:
     _four_wide(found)
     if found.get("multi_query", True):
@@ -363,6 +368,8 @@ _ADJUST: Mapping[str, Callable[[dict[str, Any]], None]] = {
         {"tie_word_embeddings": found["tie_embedding"]} if "tie_embedding" in found else {}
     ),
     "LongcatFlashForCausalLM": _longcat,
+    "MPTForCausalLM": _mpt,
+    "MptForCausalLM": _mpt,
     "NemotronHForCausalLM": _nemotron_h,
     "NemotronHPuzzleForCausalLM": _nemotron_h,
     "QWenLMHeadModel": _qwen1,

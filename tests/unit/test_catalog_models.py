@@ -25,6 +25,8 @@ PUBLISHED = [  # name, billions of parameters as published (model card, safetens
     ("Qwen/Qwen2.5-0.5B-Instruct", 0.494),
     ("Qwen/Qwen2.5-7B-Instruct", 7.616),
     ("Qwen/Qwen2.5-72B-Instruct", 72.706),
+    ("mosaicml/mpt-7b", 6.6493),
+    ("mosaicml/mpt-30b", 29.957),
     ("Qwen/Qwen1.5-0.5B-Chat", 0.464),
     ("Qwen/Qwen1.5-7B-Chat", 7.721),
     ("Qwen/Qwen1.5-14B-Chat", 14.167),
