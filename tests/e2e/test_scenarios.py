@@ -157,7 +157,7 @@ ROWS = [
     Row(
         name="foreign traffic breaks the SLO",
         scenario=Scenario(
-            faults=Faults(foreign_rate=20, foreign_tokens=(400, 100)), profile={"slo.ttft": {"p95": "100ms"}}
+            faults=Faults(foreign_rate=12, foreign_tokens=(400, 100)), profile={"slo.ttft": {"p95": "100ms"}}
         ),
         twin=Scenario(profile={"slo.ttft": {"p95": "100ms"}}),
         exit_code=4,
