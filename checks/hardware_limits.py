@@ -67,8 +67,8 @@ def _against_limit(evidence: Evidence, theory: _Theory, batch: int, o: Objective
     alone = _least(evidence, theory, 1, o) if _is_floor(o) else None
     if alone is not None and alone.seconds <= o.seconds:
         why += f" with {batch} streams decoding at once: only fewer at once can meet it."
-        shown = slo.judged(evidence, o)
-        if shown is None or shown.status == "inconclusive":
+        outcome = slo.judged(evidence, o)
+        if outcome is None or outcome.status == "inconclusive":
             missing = "requests at the target that decide this SLO"
             return _PART.finding("H201", "inconclusive", why, missing=missing, **rest)
         return _PART.finding("H201", "warn", why, **rest)

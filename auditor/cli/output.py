@@ -69,7 +69,9 @@ def targets(
     written, or two reports for one place.
     """
     if formats is None:
-        from auditor.report.renderers import RENDERERS as formats
+        from auditor.report.renderers import RENDERERS
+
+        formats = RENDERERS
     found = [_parse(spec, sorted(formats)) for spec in specs]
     if not found or (always_print and all(target.path for target in found)):
         found.append(Target("terminal"))
