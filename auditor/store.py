@@ -310,11 +310,12 @@ def _measurements(folder: Path) -> tuple[Measurement, ...]:
 def _unfinished(folder: Path, evidence: Evidence, index: int) -> tuple[Measurement, ...]:
     """The load that was running when the run was cut off, if the plan that was saved knows it."""
     samples, warmup = _samples(folder, index)
-    planned: Sequence[Load] = evidence.plan.loads if evidence.plan is not None else ()
+    plan = evidence.plan
+    planned: Sequence[Load] = (*plan.loads, *plan.reserve) if plan is not None else ()
     known = next((load for load in planned if samples and load.id == samples[0].load), None)
     if known is None:
         return ()
-    duration = max(s.start + (s.closed or s.e2e or 0.0) for s in samples)
+    duration = max(s.start + s.stay for s in samples)
     return (Measurement(load=known, samples=samples, warmup=warmup, duration=duration, stopped=CUT_OFF),)
 
 

@@ -251,6 +251,15 @@ def test_a_run_that_was_cut_off_is_judged_with_what_was_saved(tmp_path, loaded):
     assert again.measurements[1].duration == pytest.approx(3.1)
 
 
+def test_what_was_sent_of_the_reserve_before_the_cut_is_kept(tmp_path, loaded):
+    seen = evidence(loaded)
+    again = replace(SLO, id="slo-2")
+    assert seen.plan is not None
+    with store.recording(tmp_path / "run", loaded, replace(seen, plan=replace(seen.plan, reserve=(again,)))) as keep:
+        keep.sample(sample(0, load="slo-2", start=2.0))
+        assert [m.load for m in store.load(tmp_path / "run").measurements] == [again]
+
+
 def test_requests_of_a_load_that_no_saved_plan_knows_are_left_out(tmp_path, loaded):
     with store.recording(tmp_path / "run", loaded, replace(evidence(loaded), plan=None)) as keep:
         keep.sample(sample(0))
