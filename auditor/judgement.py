@@ -144,7 +144,7 @@ def _reading(objective: Objective, judged: Judged) -> Reading:
 
 def _stay(samples: Sequence[Sample]) -> tuple[float | None, float | None]:
     """Mean seconds of a good request, and its standard error."""
-    times = [s.closed or s.e2e or 0.0 for s in samples if s.good]
+    times = [s.stay for s in samples if s.good]
     if len(times) < 2:
         return (times[0] if times else None), None
     mean = math.fsum(times) / len(times)

@@ -70,6 +70,22 @@ class Sample:
         return self.error is None
 
     @property
+    def stay(self) -> float:
+        """Seconds in flight: until the end of the reply was seen, else until its last token; 0 where there was none."""
+        return self.closed or self.e2e or self.ttft or 0.0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that it took, prompt and reply, as the server counted them; the prompt as asked where it did not."""
+        prompt = self.asked_prompt_tokens if self.prompt_tokens is None else self.prompt_tokens
+        return prompt + (self.output_tokens or 0)
+
+    def within(self, begin: float, end: float) -> float:
+        """The part of its time in flight that lies in an interval of its load."""
+        inside = min(end, self.start + self.stay) - max(begin, self.start)
+        return max(0.0, inside) / self.stay if self.stay > 0 else 0.0
+
+    @property
     def tpot(self) -> float | None:
         """Seconds per output token after the first event; None for a one-token reply and for one that came all at once,
         whose speed nobody saw.
@@ -186,7 +202,7 @@ class Measurement:
     @property
     def stay(self) -> float | None:
         """Mean seconds that a good request was in flight; None without one."""
-        times = [s.closed or s.e2e or 0.0 for s in self.judged if s.good]
+        times = [s.stay for s in self.judged if s.good]
         return sum(times) / len(times) if times else None
 
     @property
@@ -195,7 +211,7 @@ class Measurement:
 
         A service that goes cuts off what it has in flight at once: of what ended together good requests were first.
         """
-        ended = sorted(self.judged, key=lambda s: (round(s.start + (s.closed or s.e2e or 0.0), 2), not s.good))
+        ended = sorted(self.judged, key=lambda s: (round(s.start + s.stay, 2), not s.good))
         return next((i for i, s in enumerate(reversed(ended)) if s.good), len(ended))
 
     @property
@@ -230,7 +246,7 @@ class Measurement:
         """The share of the time with at least `level` in flight, warm-up included, until the last request was sent."""
         first, last = (edge([s.start for s in self.samples]) for edge in (min, max))
         everything = (*self.warmup, *self.samples)
-        spans = [(s.start, s.start + (s.closed or s.e2e or s.ttft or 0.0)) for s in everything]
+        spans = [(s.start, s.start + s.stay) for s in everything]
         inside = [(max(a, first), min(b, last)) for a, b in spans if a < last and b > first]
         return time_at(inside, level) / (last - first) if last > first else float(len(spans) >= level)
 

@@ -335,7 +335,7 @@ def w120_overload(evidence: Evidence) -> Iterable[Finding]:
     for m in measured:
         confidence = evidence.profile.probe.confidence
         ttft = judging.growth(m.first_waits, confidence)
-        spans = [(s.start, s.start + (s.closed or s.e2e or s.ttft or 0.0)) for s in m.judged]
+        spans = [(s.start, s.start + s.stay) for s in m.judged]
         queue = judging.growth(m.gauge("waiting") or judging.in_flight(spans), confidence)
         numbers = tuple(
             Number.of(f"{name} {when}", value, unit, "measured")

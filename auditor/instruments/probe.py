@@ -6,13 +6,14 @@ in JSON). Of requests that the user interrupted only the rows remain.
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Literal
 
 from auditor.loads import Load, Shape
 from auditor.measurement import Measurement, Sample
+from auditor.plan.arrivals import ARRIVALS, spans
 from auditor.theory.judging import rank
 
 __all__ = ["Probed", "Question", "document", "failed_share", "load_of", "row", "spread"]
@@ -65,7 +66,7 @@ def spread(low: int, high: int, n: int, rng: Random) -> list[int]:
 
 def load_of(question: Question) -> Load:
     """The load that answers a question; the seed decides lengths and arrivals."""
-    rng, total = Random(question.seed), question.warmup + question.requests
+    rng = Random(question.seed)
     measured = _shapes(question, question.requests, rng)
     warmup = _shapes(question, question.warmup, rng)
     return Load(
@@ -74,7 +75,7 @@ def load_of(question: Question) -> Load:
         concurrency=question.concurrency,
         shapes=measured,
         warmup=warmup,
-        arrivals=tuple(_arrivals(question.arrivals, total, rng)) if question.rate is not None else (),
+        arrivals=() if question.rate is None else _arrivals(question, rng),
         rate=question.rate,
         why="asked for on the command line",
     )
@@ -85,12 +86,9 @@ def _shapes(question: Question, n: int, rng: Random) -> tuple[Shape, ...]:
     return tuple(Shape(cls=_CLASS, prompt_tokens=prompt, output_tokens=output) for prompt, output in lengths)
 
 
-def _arrivals(kind: str, n: int, rng: Random) -> Iterator[float]:
+def _arrivals(question: Question, rng: Random) -> tuple[float, ...]:
     """Intended send times in mean gaps, the first at 0."""
-    at = 0.0
-    for _ in range(n):
-        yield at
-        at += 1.0 if kind == "constant" else rng.expovariate(1.0)
+    return spans(ARRIVALS[question.arrivals], question.warmup, question.requests, rng)
 
 
 # ------------------------------------------------------------------------------------------------------------- figures
@@ -209,24 +207,14 @@ def _rates(measurement: Measurement) -> tuple[float | None, float | None]:
     judged = measurement.judged
     begin, end = (edge((s.start for s in judged), default=0.0) for edge in (min, max))
     if end - begin < (measurement.stay or 0.0):
-        end = max((s.start + _stay(s) for s in judged), default=begin)
+        end = max((s.start + s.stay for s in judged), default=begin)
     if end <= begin:
         return None, None
     taken = (*measurement.warmup, *judged)
-    done = sum(_inside(s, begin, end) for s in taken if s.good)
+    done = sum(s.within(begin, end) for s in taken if s.good)
     counted = [_tokens_inside(s, begin, end) for s in taken if s.output_tokens is not None]
     tokens = round(sum(counted) / (end - begin), 4) if any(s.output_tokens is not None for s in judged) else None
     return round(done / (end - begin), 4), tokens
-
-
-def _stay(sample: Sample) -> float:
-    return max(sample.closed or 0.0, sample.e2e or 0.0)
-
-
-def _inside(sample: Sample, begin: float, end: float) -> float:
-    """The part of a request's time that lies within an interval."""
-    stay = _stay(sample)
-    return max(0.0, min(end, sample.start + stay) - max(begin, sample.start)) / stay if stay > 0 else 0.0
 
 
 def _tokens_inside(sample: Sample, begin: float, end: float) -> float:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import accumulate
 
 from auditor.loads import Load
-from auditor.measurement import Measurement, Sample
+from auditor.measurement import Measurement
 
 __all__ = ["ARRIVALS", "Arrivals", "reached", "spans", "with_rate"]
 
@@ -85,12 +85,5 @@ def reached(measurement: Measurement) -> float | None:
     begin, end = (edge(s.start for s in judged) for edge in (min, max))
     if end <= begin:
         return good / measurement.duration if measurement.duration > 0 else None
-    done = sum(_part(s, begin, end) for s in (*measurement.warmup, *judged) if s.good)
+    done = sum(s.within(begin, end) for s in (*measurement.warmup, *judged) if s.good)
     return done / (end - begin) or None
-
-
-def _part(sample: Sample, begin: float, end: float) -> float:
-    """The part of a request's time that lies within the interval."""
-    stay = sample.closed or sample.e2e or 0.0
-    inside = min(end, sample.start + stay) - max(begin, sample.start)
-    return max(0.0, inside) / stay if stay > 0 else 0.0

@@ -103,8 +103,7 @@ def _marked(load: Load, level: Level) -> Load:
 def spent(measurements: Sequence[Measurement]) -> tuple[int, int]:
     """Requests that loads sent, and tokens that they took as the server counted them, or as asked."""
     samples = [s for m in measurements for s in (*m.warmup, *m.samples)]
-    prompts = sum(s.asked_prompt_tokens if s.prompt_tokens is None else s.prompt_tokens for s in samples)
-    return len(samples), prompts + sum(s.output_tokens or 0 for s in samples)
+    return len(samples), sum(s.tokens for s in samples)
 
 
 def left(budget: Budget, measurements: Sequence[Measurement], elapsed: float, before: tuple[int, int]) -> Budget:

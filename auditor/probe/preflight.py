@@ -80,7 +80,7 @@ class _Talk:
     async def _once(self, prompt: str, tokens: int) -> Sample:
         self.sent += 1
         sample = await ask(self.target, prompt, tokens, self.deadlines, load="preflight")
-        self.tokens += (sample.prompt_tokens or 0) + (sample.output_tokens or 0)
+        self.tokens += sample.tokens
         if sample.connect is not None:  # one round trip, and one more for TLS 1.3
             trip = sample.connect / 2 if self.target.url.startswith("https:") else sample.connect
             self.round_trip = min(trip, self.round_trip or trip)

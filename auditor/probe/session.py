@@ -99,13 +99,13 @@ class _Session:
             on_sample=lambda sample: self._ended(load, sample),
             stop=lambda samples: self._stop(load, samples),
         )
-        self.tokens += sum(map(_tokens, measurement.warmup))
+        self.tokens += sum(sample.tokens for sample in measurement.warmup)
         self.measured.append(replace(measurement, started=started))
         self.watcher.load_ended(self.measured[-1])
         self.ended = measurement.stopped is not None
 
     def _ended(self, load: Load, sample: Sample) -> None:
-        self.tokens += _tokens(sample)
+        self.tokens += sample.tokens
         self.watcher.sample(load, sample)
 
     def _stop(self, load: Load, samples: Sequence[Sample]) -> str | None:
@@ -115,9 +115,3 @@ class _Session:
         """Whether an SLO load is not worth its cost any more."""
         asked = load.purpose == "slo" and any(m.load.purpose == "slo" for m in self.measured)
         return asked and self.judge.decided(self.measured) is not None
-
-
-def _tokens(sample: Sample) -> int:
-    """Tokens that a request took, as the server counted them; as asked where it did not."""
-    prompt = sample.asked_prompt_tokens if sample.prompt_tokens is None else sample.prompt_tokens
-    return prompt + (sample.output_tokens or 0)

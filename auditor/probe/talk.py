@@ -36,8 +36,7 @@ class Talk:
         """Keep a turn that went well; of one that failed nothing was said."""
         if self._asked is not None and sample.good:
             self.said = (*self.said, self._asked, Message("assistant", text))
-            prompt = sample.asked_prompt_tokens if sample.prompt_tokens is None else sample.prompt_tokens
-            self.held = prompt + (sample.output_tokens or 0)
+            self.held = sample.tokens
 
 
 class Heard(Body):

@@ -46,7 +46,7 @@ async def wording(target: Target, served: Served, plan: Plan, texts: Sequence[st
         per_word, template = _fitted(known) if len(known) > 1 else (per_word, template)
     pictures = {size: await _picture(target, size, served, spent) for size in _sizes(plan)}
     prompts = Prompts(plan.seed, per_word, template, texts, picture_tokens=pictures, vocabulary=vocabulary)
-    return Wording(prompts, sum((s.prompt_tokens or 0) + (s.output_tokens or 0) for s in spent))
+    return Wording(prompts, sum(s.tokens for s in spent))
 
 
 def _fitted(known: Sequence[tuple[int, int]]) -> tuple[float, int]:

@@ -80,7 +80,7 @@ def _server(snapshots: Sequence[Snapshot]) -> dict[str, dict[str, float]]:
 
 
 def _span(sample: Sample) -> tuple[float, float]:
-    return sample.start, sample.start + (sample.closed or sample.e2e or sample.ttft or 0.0)
+    return sample.start, sample.start + sample.stay
 
 
 def _steady_window(measurement: Measurement) -> tuple[float, float] | None:

@@ -186,7 +186,7 @@ def test_a_full_disk_costs_the_rows_and_not_the_answer(audit, asked):
 
 
 def test_numbers_by_hand():
-    slow = changed(GOOD, index=2, ttft=0.3, first_answer=0.4, e2e=0.7, arrivals=(0.3, 0.4, 0.5, 0.6, 0.7))
+    slow = changed(GOOD, index=2, ttft=0.3, first_answer=0.4, e2e=0.7, closed=0.7, arrivals=(0.3, 0.4, 0.5, 0.6, 0.7))
     said = document(probed(GOOD, FAILED, slow))
     assert said["ttft_ms"] == {"p50": 300.0, "p90": "inf", "p95": "inf", "p99": "inf", "max": "inf"}
     assert said["first_answer_ms"]["p50"] == 400.0
