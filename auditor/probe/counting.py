@@ -12,16 +12,15 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from auditor.errors import PreflightFailed
 from auditor.probe.contact import Contact
 from auditor.probe.prompts import CYCLE, LEAST_WORDS, WORDS, calibrate, filler
+from auditor.probe.target import Api, Force
 
 __all__ = ["Counted", "counted", "cycles"]
 
-Api = Literal["chat", "completions"]
-Force = Literal["min_tokens", "ignore_eos"]
 Count = Callable[[str], Awaitable[int | None]]
 Way = Callable[[Contact, str, Api, str], Awaitable[int | None]]
 

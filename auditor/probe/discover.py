@@ -3,9 +3,9 @@
     GET /v1/models, /metrics and the engine's own information pages -> which engine, which model, which settings
     a few tiny generations (`preflight`)                            -> how the load must be phrased
 
-At most nine GETs, four counts of tokens and ten generations are sent. Everything that stands in the way of a load
-raises PreflightFailed in one line that says where, what and what to do. Nothing that a server sent is kept but typed
-facts and metric names: replies such as SGLang's /server_info hold keys in clear.
+At most nine GETs, some counts of tokens (`counting`) and ten generations are sent. Everything that stands in the way
+of a load raises PreflightFailed in one line that says where, what and what to do. Nothing that a server sent is kept
+but typed facts and metric names: replies such as SGLang's /server_info hold keys in clear.
 """
 
 import math
@@ -21,9 +21,9 @@ from auditor.probe.contact import Contact, Place, connect, place_of
 from auditor.probe.counting import counted
 from auditor.probe.exposition import parse_page
 from auditor.probe.models import choose_model, list_models, names_of
-from auditor.probe.preflight import Answers, forced, preflight
+from auditor.probe.preflight import Answers, facts, first_target, preflight
 from auditor.probe.scrape import Page
-from auditor.probe.target import Deadlines, Target
+from auditor.probe.target import Deadlines
 from auditor.profile import Profile
 from auditor.redact import Redactor
 
@@ -72,7 +72,7 @@ async def _discover(profile: Profile, key: str | None, deadlines: Deadlines, wai
         model = choose_model(profile, replies, certain=flavour.name != "generic")
         context = values.get("max_model_len")
         answers = await preflight(
-            _target(profile, key, model),
+            first_target(profile, model, key),
             deadlines,
             any_api=profile.endpoint.api == "auto",
             context=context,
@@ -114,7 +114,7 @@ def _served(
     said = {"engine": source, "model": "/v1/models", **sources}
     if flavour.name == "generic":
         warnings = (*warnings, "the engine is not recognised: settings come from the profile alone")
-    facts = forced(answers) | {
+    known = facts(answers) | {
         **values,
         "engine": flavour.name,
         "model": model,
@@ -123,19 +123,7 @@ def _served(
         "sources": said,
         "warnings": (*warnings, *answers.warnings),
     }
-    return Served(**facts)
-
-
-def _target(profile: Profile, key: str | None, model: str) -> Target:
-    endpoint = profile.endpoint
-    return Target(
-        url=endpoint.url,
-        model=model,
-        api="completions" if endpoint.api == "completions" else "chat",
-        headers=({"Authorization": f"Bearer {key}"} if key else {}) | dict(endpoint.headers),
-        extra_body=endpoint.extra_body,
-        verify_tls=endpoint.verify_tls,
-    )
+    return Served(**known)
 
 
 # --------------------------------------------------------------------------------------------------------------- pages

@@ -7,22 +7,20 @@ requests come first, as before an audit.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 from urllib.parse import urlsplit
 
 from auditor.errors import NothingMeasured, PreflightFailed
 from auditor.instruments.probe import Probed, Question, load_of
 from auditor.measurement import Measurement, Sample
 from auditor.probe.contact import Contact, connect, place_of
-from auditor.probe.counting import Api, counted
+from auditor.probe.counting import counted
 from auditor.probe.events import Event, Listener
 from auditor.probe.load import LoadSource, LocalSource, Stop
 from auditor.probe.models import choose_model, list_models, names_of
-from auditor.probe.preflight import preflight
+from auditor.probe.preflight import first_target, preflight
 from auditor.probe.prompts import WORDS, Prompts
 from auditor.probe.selfcheck import self_check
-from auditor.probe.target import Deadlines, Target, basic_of
-from auditor.probe.web import headers_for
+from auditor.probe.target import Api, Deadlines, Target, basic_of, forced
 from auditor.probe.workers import Workers
 from auditor.profile import Endpoint, Profile
 from auditor.redact import Redactor
@@ -38,7 +36,6 @@ _FLAGS: Mapping[str, str] = {
     "endpoint.api": "--api",
     "endpoint.headers": "--header",
 }
-Force = Literal["min_tokens", "ignore_eos"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,33 +93,21 @@ async def _prepare(
         await contact.greet()
         replies = {"/v1/models": await list_models(contact)}
         model = choose_model(profile, replies, certain=False)
-        target = _target(profile, key, model)
-        counts = await _count(contact, target, profile)
+        target = first_target(profile, model, key)
+        counts = await _count(contact, target, profile, question.seed)
     finally:
         await contact.client.aclose()
     return counts or await _try_out(target, profile, question, events, deadlines, served=names_of(replies))
 
 
-def _target(profile: Profile, key: str | None, model: str) -> Target:
-    endpoint = profile.endpoint
-    return Target(
-        url=endpoint.url,
-        model=model,
-        api="completions" if endpoint.api == "completions" else "chat",
-        headers=headers_for(profile, endpoint.url, key),
-        extra_body=endpoint.extra_body,
-        verify_tls=endpoint.verify_tls,
-    )
-
-
-async def _count(contact: Contact, target: Target, profile: Profile) -> _Ready | None:
+async def _count(contact: Contact, target: Target, profile: Profile, seed: int) -> _Ready | None:
     """By /tokenize; None where the server has none."""
     apis: tuple[Api, ...] = ("chat", "completions") if profile.endpoint.api == "auto" else (target.api,)
     found = await counted(contact, target.model, apis)
     if found is None:
         return None
     vocabulary = found.words or WORDS
-    prompts = Prompts(0, found.tokens_per_word, found.template_tokens, vocabulary=vocabulary)
+    prompts = Prompts(seed, found.tokens_per_word, found.template_tokens, vocabulary=vocabulary)
     return _Ready(replace(target, api=found.api, force=found.force), prompts, "/tokenize")
 
 
@@ -139,7 +124,7 @@ async def _try_out(
     events(Event(kind="stage", text="no /tokenize there: a few short requests tell how long its words are"))
     any_api = profile.endpoint.api == "auto"
     answers = await preflight(target, deadlines, any_api=any_api, context=None, served=served)
-    force: Force | None = "min_tokens" if answers.min_tokens else "ignore_eos" if answers.ignore_eos else None
+    force = forced(min_tokens=answers.min_tokens, ignore_eos=answers.ignore_eos)
     target = replace(answers.target, force=force, usage=answers.usage is not False)
     words = answers.tokens_per_word
     prompts = Prompts(seed=question.seed, tokens_per_word=words or 1.0, template_tokens=answers.template_tokens)

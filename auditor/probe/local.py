@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Literal
 
 from auditor.loads import Plan
 from auditor.measurement import Served
@@ -11,7 +10,7 @@ from auditor.probe.care import Care
 from auditor.probe.load import LoadSource, LocalSource, Stop
 from auditor.probe.scrape import scraper
 from auditor.probe.selfcheck import self_check
-from auditor.probe.target import Target
+from auditor.probe.target import Target, forced
 from auditor.probe.web import headers_for
 from auditor.probe.wording import wording
 from auditor.probe.workers import Workers
@@ -57,14 +56,7 @@ def _target(profile: Profile, served: Served, key: str | None) -> Target:
         headers=headers_for(profile, profile.endpoint.url, key),
         extra_body=profile.endpoint.extra_body,
         max_tokens_field=served.max_tokens_field,
-        force=_force(served),
+        force=forced(min_tokens=served.min_tokens, ignore_eos=served.ignore_eos),
         usage=served.usage is not False,
         verify_tls=profile.endpoint.verify_tls,
     )
-
-
-def _force(served: Served) -> Literal["min_tokens", "ignore_eos"] | None:
-    """How reply lengths are forced: by min_tokens where it works; SGLang admits ignore_eos requests by another path."""
-    if served.min_tokens:
-        return "min_tokens"
-    return "ignore_eos" if served.ignore_eos else None

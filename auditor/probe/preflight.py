@@ -20,8 +20,10 @@ from auditor.probe.load import ask
 from auditor.probe.models import listed
 from auditor.probe.prompts import CYCLE, calibrate, filler
 from auditor.probe.target import Deadlines, Target
+from auditor.probe.web import headers_for
+from auditor.profile import Profile
 
-__all__ = ["Answers", "Count", "forced", "preflight"]
+__all__ = ["Answers", "Count", "facts", "first_target", "preflight"]
 
 Count = Callable[[Target], Awaitable[Counted | None]]
 
@@ -124,6 +126,19 @@ def _names_model(text: str) -> bool:
 
 def _refuses_fields(text: str) -> bool:
     return re.search(r"extra|unknown|unrecognized|unexpected|not permitted|unsupported", text) is not None
+
+
+def first_target(profile: Profile, model: str, key: str | None) -> Target:
+    """How the load is phrased before anything is known of the endpoint but its model."""
+    endpoint = profile.endpoint
+    return Target(
+        url=endpoint.url,
+        model=model,
+        api="completions" if endpoint.api == "completions" else "chat",
+        headers=headers_for(profile, endpoint.url, key),
+        extra_body=endpoint.extra_body,
+        verify_tls=endpoint.verify_tls,
+    )
 
 
 async def preflight(
@@ -262,7 +277,7 @@ def _waited(sample: Sample, deadlines: Deadlines) -> str:
     return f"no further token within {deadlines.gap:g} s"
 
 
-def forced(answers: Answers) -> dict[str, Any]:
+def facts(answers: Answers) -> dict[str, Any]:
     """The fields of `Served` that these answers fill."""
     return {
         "api": answers.target.api,

@@ -15,7 +15,23 @@ from urllib.parse import unquote, urlsplit
 from auditor.errors import UsageError
 from auditor.probe.messages import Message, as_chat, as_text
 
-__all__ = ["Address", "Deadlines", "Target", "address_of", "api_path", "basic_of", "request_body", "request_bytes"]
+__all__ = [
+    "Address",
+    "Api",
+    "Deadlines",
+    "Force",
+    "Target",
+    "address_of",
+    "api_path",
+    "basic_of",
+    "forced",
+    "request_body",
+    "request_bytes",
+]
+
+Api = Literal["chat", "completions"]
+Force = Literal["min_tokens", "ignore_eos"]
+"""How an engine is made to give replies of a fixed length."""
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _OURS = ("content-length", "transfer-encoding", "connection", "accept-encoding", "content-type", "expect")
@@ -32,11 +48,11 @@ class Target:
 
     url: str
     model: str
-    api: Literal["chat", "completions"] = "chat"
+    api: Api = "chat"
     headers: Mapping[str, str] = field(default_factory=dict)
     extra_body: Mapping[str, Any] = field(default_factory=dict)
     max_tokens_field: str = "max_tokens"
-    force: Literal["min_tokens", "ignore_eos"] | None = None
+    force: Force | None = None
     usage: bool = True
     verify_tls: bool = True
     ca: str | None = None
@@ -106,6 +122,11 @@ def basic_of(url: str) -> str | None:
         return None
     pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
     return "Basic " + b64encode(pair.encode()).decode()
+
+
+def forced(*, min_tokens: bool | None, ignore_eos: bool | None) -> Force | None:
+    """How reply lengths are forced where these work: min_tokens leaves the engine's admission as it is for users."""
+    return "min_tokens" if min_tokens else "ignore_eos" if ignore_eos else None
 
 
 def _context(target: Target) -> ssl.SSLContext:
