@@ -5,10 +5,11 @@ reached (or the declared one) as independent users do. Both together have as man
 """
 
 import math
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from auditor.loads import Load, Logged, PlanNote
+from auditor.loads import Load, Logged, PlanNote, Shape
 from auditor.plan.demands import SLO_OF, Demand, demands
 from auditor.plan.feed import Feed, feed
 from auditor.plan.mix import mean_tokens
@@ -22,6 +23,7 @@ CLOSED_TURNOVERS = 3  # of the closed loop
 SLO_SHARE = 0.75  # of the budget, at most; the rest is for the ladders
 LEAST_WARMUP = 3
 LEAST_UNSHARED = 20  # requests of a load beside the SLOs' that tell a median and little more
+YOUNGEST = 0.5  # of its reply that a slot's first request still has, at least: fewer would end in the first crowd
 WORTH_MORE = 0.5  # of the first look's requests: fewer more would hardly change what they leave open
 
 
@@ -155,7 +157,7 @@ def _loads(source: Feed, slots: int, sizes: _Sizes, start: int = 0, again: str =
             purpose="slo",
             concurrency=max(1, min(slots, sizes.closed)),
             shapes=source.shapes(closed, start + warmup, sizes.closed),
-            warmup=source.shapes(f"{closed}/warmup", start, warmup),
+            warmup=_aged(source.shapes(f"{closed}/warmup", start, warmup), source.profile.probe.seed),
             ramp=not again and not source.profile.endpoint.on_this_machine,
             why=f"the traffic at {slots} in flight",
         ),
@@ -169,4 +171,20 @@ def _loads(source: Feed, slots: int, sizes: _Sizes, start: int = 0, again: str =
             rate=rate,
             why=f"the traffic {told}, as it arrives",
         ),
+    )
+
+
+def _aged(shapes: Sequence[Shape], seed: int) -> tuple[Shape, ...]:
+    """The first request of each slot as one met at a random age: with the rest of its reply.
+
+    Slots that begin together with replies of one length would march in step for the whole load, each turn a crowd of
+    prompts that no user sees. Ages are spread evenly over the slots and end at half: a reply that is over sooner would
+    hand its slot on while the crowd of the beginning is still being read.
+    """
+    rng = random.Random(f"{seed}/ages")
+    rests = [1 - (1 - YOUNGEST) * (i + rng.random()) / len(shapes) for i in range(len(shapes))]
+    rng.shuffle(rests)
+    return tuple(
+        replace(shape, output_tokens=max(1, math.ceil(rest * shape.output_tokens)))
+        for shape, rest in zip(shapes, rests, strict=True)
     )

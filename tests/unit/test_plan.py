@@ -4,6 +4,8 @@ from collections import Counter
 
 import pytest
 
+from auditor.emulator.spec import Spec
+from auditor.emulator.virtual import VirtualSource
 from auditor.loads import Load, Plan, Shape
 from auditor.measurement import Measurement, Sample, Served
 from auditor.plan.demands import demands
@@ -51,6 +53,18 @@ def target(plan: Plan) -> tuple[Shape, ...]:
 
 def load_named(plan_loads: tuple[Load, ...], name: str) -> Load:
     return next(load for load in plan_loads if load.id == name)
+
+
+def test_slots_begin_at_random_ages_so_that_replies_of_one_length_never_march_in_step() -> None:
+    one = TrafficClass(name="a", prompt_tokens=Lengths(p50=200), output_tokens=Lengths(p50=100))
+    many = Traffic(target_concurrency=16, classes=(one,))
+    closed = load_named(make_plan(profile(traffic=many)).loads, "slo")
+    rests = sorted(shape.output_tokens for shape in closed.warmup)
+    assert all(50 + 3 * i <= rest <= 54 + 3 * (i + 1) for i, rest in enumerate(rests))
+    assert rests != [shape.output_tokens for shape in closed.warmup]
+    measured = VirtualSource(Spec(jitter=0.0, pool_tokens=40_000)).measure(closed)
+    begun = sorted(sample.start for sample in measured.samples)[:16]
+    assert len(set(begun)) >= 12  # not in one crowd, as they would be after replies of one length
 
 
 def test_requests_come_from_the_rule_that_needs_most() -> None:
