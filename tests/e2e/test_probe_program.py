@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 
 def program(endpoint: Endpoint, *flags: str, interrupt_after: int = 0) -> tuple[int, str, str]:
-    """(exit code, stdout, stderr); SIGINT after so many generations."""
+    """(exit code, stdout, stderr); SIGINT after so many generations, and again."""
 
     async def run() -> tuple[int, str, str]:
         async with ByteServer(endpoint) as server:
@@ -26,6 +26,8 @@ def program(endpoint: Endpoint, *flags: str, interrupt_after: int = 0) -> tuple[
             while interrupt_after and len(endpoint.told) < interrupt_after:
                 await asyncio.sleep(0.05)
             if interrupt_after:
+                process.send_signal(signal.SIGINT)  # twice, as `timeout` and some terminals do
+                await asyncio.sleep(0.005)
                 process.send_signal(signal.SIGINT)
             out, err = await process.communicate()
             assert process.returncode is not None
