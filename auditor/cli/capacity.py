@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from auditor.cli.deployment import AsJson
-from auditor.cli.options import Output, ProfileName
+from auditor.cli.options import Output, ProfileName, positive
 from auditor.cli.output import put, targets
 from auditor.cli.watched import watched
 from auditor.errors import UsageError
@@ -68,14 +68,7 @@ def _most(text: str | None, loaded: "Loaded", *, by_rate: bool) -> float | None:
     if text is None:
         return None
     if by_rate or loaded.profile.traffic.request_rate is not None:
-        try:
-            value = float(RATE.parse(text))
-        except ValueError as error:
-            raise UsageError(f"--max {text[:60]}: {error}") from None
-    elif text.isascii() and text.isdigit() and len(text) <= 6:
-        value = float(text)
-    else:
+        return positive("--max", text, RATE)
+    if not (text.isascii() and text.isdigit() and 0 < int(text) < 10**6):
         raise UsageError(f"--max {text[:60]}: needs a whole number of requests in flight, such as 256")
-    if value <= 0:
-        raise UsageError(f"--max {text[:60]}: needs more than nothing")
-    return value
+    return float(text)

@@ -3,11 +3,14 @@
 import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from auditor.errors import UsageError
+
+if TYPE_CHECKING:
+    from auditor.units import Unit
 
 __all__ = [
     "Offline",
@@ -19,9 +22,10 @@ __all__ = [
     "RunFolder",
     "Today",
     "Wait",
+    "amount",
     "date",
     "letters",
-    "seconds",
+    "positive",
 ]
 
 
@@ -68,14 +72,19 @@ Wait = Annotated[
 ]
 
 
-def seconds(flag: str, text: str) -> float:
-    """The seconds of a duration such as 90s or 5m; raises UsageError for anything else."""
-    from auditor.units import DURATION
-
+def amount(flag: str, text: str, unit: "Unit") -> float:
+    """What a flag says in a unit, such as 90s of a duration; raises UsageError for anything else."""
     try:
-        return DURATION.parse(text)
+        return float(unit.parse(text))
     except ValueError as error:
         raise UsageError(f"{flag} {text[:60]}: {error}") from None
+
+
+def positive(flag: str, text: str, unit: "Unit") -> float:
+    """As `amount`, and more than 0."""
+    if (found := amount(flag, text, unit)) <= 0:
+        raise UsageError(f"{flag} {text[:60]}: more than 0 is needed")
+    return found
 
 
 def date(text: str | None) -> str | None:

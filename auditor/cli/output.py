@@ -14,7 +14,7 @@ from auditor.errors import UsageError
 if TYPE_CHECKING:
     from auditor.evidence import Report
 
-__all__ = ["Target", "deliver", "put", "say", "targets", "write"]
+__all__ = ["Target", "check_writable", "deliver", "put", "say", "targets", "write"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +36,11 @@ def _parse(spec: str, formats: Sequence[str]) -> Target:
     return Target(name, None if path == "-" else Path(path))
 
 
-def _check_writable(path: Path) -> None:
+def check_writable(path: Path, flag: str = "-o") -> None:
     """Raise UsageError now rather than after a load of ten minutes. Leaves nothing behind."""
     try:
         if not path.parent.is_dir():
-            raise UsageError(f"-o {path}: the folder {path.parent} does not exist; create it first")
+            raise UsageError(f"{flag} {path}: the folder {path.parent} does not exist; create it first")
         existed = path.exists()
         if existed and not path.is_file() and not path.is_dir():
             return  # a pipe or a device: opening it here could block or be seen by its reader
@@ -49,7 +49,7 @@ def _check_writable(path: Path) -> None:
             path.unlink()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise UsageError(f"-o {path}: cannot be written ({reason}); choose another path") from None
+        raise UsageError(f"{flag} {path}: cannot be written ({reason}); choose another path") from None
 
 
 def _place(path: Path) -> Path:
@@ -80,7 +80,7 @@ def targets(
         if places.count(place) > 1:
             raise UsageError(f"-o: two reports for {target.path or 'stdout'}; give each its own path")
         if target.path:
-            _check_writable(target.path)
+            check_writable(target.path)
     return tuple(found)
 
 

@@ -27,12 +27,12 @@ from auditor.cli.deployment import (
     Version,
     option,
 )
+from auditor.cli.options import positive
 from auditor.cli.output import write
 from auditor.errors import UsageError
 
 if TYPE_CHECKING:
     from auditor.instruments.predict import Predicted
-    from auditor.units import Unit
 
 __all__ = ["command"]
 
@@ -200,7 +200,9 @@ def _answer(
     if row["max_model_len"] is not None:
         row["max_model_len"] = tokens("--max-model-len", row["max_model_len"])
     given = row | {_LENGTHS[flag]: value for flag, value in told.items()} | {"batch": _sequences(batch)}
-    per_second, seconds = _positive("--rate", RATE, wanted[0]), _positive("--tpot", DURATION, wanted[1])
+    rate, tpot = wanted
+    per_second = None if rate is None else positive("--rate", rate, RATE)
+    seconds = None if tpot is None else positive("--tpot", tpot, DURATION)
     try:
         found, load = asked(given, base=Path(), here=measured)
         money = _prices(prices, found.device.key if found.device is not None else None)
@@ -254,19 +256,6 @@ def _amount(written: str) -> float | None:
     except ValueError:
         return None
     return price if _CHEAPEST <= price <= _MOST else None
-
-
-def _positive(flag: str, unit: "Unit", written: str | None) -> float | None:
-    """What a flag says in a unit. Raises UsageError for what it does not understand, and for 0."""
-    if written is None:
-        return None
-    try:
-        found = float(unit.parse(written))
-    except ValueError as error:
-        raise UsageError(f"{flag} {written[:60]}: {error}") from None
-    if found <= 0:
-        raise UsageError(f"{flag} {written[:60]}: more than 0 is needed")
-    return found
 
 
 def _file(flag: str, source: str) -> None:

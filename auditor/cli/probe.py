@@ -10,8 +10,8 @@ import typer
 
 from auditor.cli.deployment import AsJson, option
 from auditor.cli.exits import INTERRUPTED, NOT_READY
-from auditor.cli.options import Wait, seconds
-from auditor.cli.output import write
+from auditor.cli.options import Wait, amount, positive
+from auditor.cli.output import check_writable, write
 from auditor.cli.watched import watched
 from auditor.errors import UsageError, unread
 
@@ -96,14 +96,14 @@ def command(
     from auditor.probe.target import Deadlines
     from auditor.probe.waiting import until_there
     from auditor.profile import Endpoint, Profile
-    from auditor.units import SHARE
+    from auditor.units import DURATION, RATE, SHARE
 
     question = Question(
         concurrency=concurrency,
         requests=_positive("--requests", requests),
         prompt=_range("--prompt-tokens", prompt_tokens),
         output=_range("--output-tokens", output_tokens),
-        rate=_rate(rate),
+        rate=None if rate is None else positive("--rate", rate, RATE),
         arrivals=arrivals.value,
         warmup=warmup,
         seed=seed,
@@ -117,10 +117,10 @@ def command(
         headers=_headers(header or []),
         extra_body=_body(extra_body),
     )
-    allowed = _value("--error-rate", error_rate, SHARE.parse)
-    deadlines, patience = Deadlines(gap=seconds("--stall", stall)), seconds("--wait", wait)
+    allowed, patience = amount("--error-rate", error_rate, SHARE), amount("--wait", wait, DURATION)
+    deadlines = Deadlines(gap=positive("--stall", stall, DURATION))
     if requests_out is not None:
-        _check_writable(requests_out)
+        check_writable(requests_out, "--requests-out")
     key = _key(api_key_env)
 
     async def work(show: "Listener") -> "Probed":
@@ -135,13 +135,6 @@ def command(
 # --------------------------------------------------------------------------------------------------------------- flags
 
 
-def _value(flag: str, text: str, parse: Any) -> Any:
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise UsageError(f"{flag} {text[:60]}: {error}") from None
-
-
 def _positive(flag: str, value: int) -> int:
     if value < 1:
         raise UsageError(f"{flag} {value}: at least one")
@@ -153,22 +146,11 @@ def _range(flag: str, text: str) -> tuple[int, int]:
     from auditor.units import TOKENS
 
     first, colon, last = text.partition(":")
-    low = int(_value(flag, first, TOKENS.parse))
-    high = int(_value(flag, last, TOKENS.parse)) if colon else low
+    low = int(amount(flag, first, TOKENS))
+    high = int(amount(flag, last, TOKENS)) if colon else low
     if not 1 <= low <= high:
         raise UsageError(f"{flag} {text[:60]}: needs a length of at least one token, or LO:HI with LO no more than HI")
     return low, high
-
-
-def _rate(text: str | None) -> float | None:
-    from auditor.units import RATE
-
-    if text is None:
-        return None
-    rate = float(_value("--rate", text, RATE.parse))
-    if rate <= 0:
-        raise UsageError(f"--rate {text[:60]}: needs more than nothing")
-    return rate
 
 
 def _headers(lines: list[str]) -> dict[str, str]:
@@ -198,17 +180,6 @@ def _key(name: str | None) -> str | None:
     if not key:
         raise UsageError(f"--api-key-env {name[:60]}: no such environment variable is set; export it first")
     return key
-
-
-def _check_writable(path: Path) -> None:
-    """Raise UsageError now rather than after the load. Leaves nothing behind."""
-    try:
-        existed = path.exists()
-        path.open("ab").close()
-        if not existed:
-            path.unlink()
-    except (OSError, ValueError) as error:
-        raise UsageError(f"--requests-out {path}: cannot be written ({unread(error)}); choose another path") from None
 
 
 # -------------------------------------------------------------------------------------------------------------- answer

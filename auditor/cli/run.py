@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from auditor.cli.options import Offline, OnInconclusive, Only, Output, ProfileName, Today, Wait, date, letters, seconds
+from auditor.cli.options import Offline, OnInconclusive, Only, Output, ProfileName, Today, Wait, amount, date, letters
 from auditor.cli.output import deliver, targets
 from auditor.cli.watched import watched
 from auditor.errors import UsageError
@@ -45,11 +45,12 @@ def command(
     wanted = targets(output or ())
     from auditor.loading import load_profile
     from auditor.run import Options, audit, unsaved
+    from auditor.units import DURATION
 
     options = Options(
         only=letters(only), offline=offline, save=save, on_inconclusive=on_inconclusive, today=date(today)
     )
-    loaded, patience = load_profile(profile), seconds("--wait", wait)
+    loaded, patience = load_profile(profile), amount("--wait", wait, DURATION)
 
     async def work(show: "Listener") -> "Report":
         if patience and not offline and loaded.profile.endpoint.url != "emulator":

@@ -289,7 +289,7 @@ slo: {ttft: {p95: 1s}}
         (("slo: {ttft: {p95: 1s}}", ""), [], "declares no limit that a higher load could break"),
         (("127.0.0.1", "llm.example"), [], "it is loaded only with probe.allow_load: true"),
         (("", ""), ["--max", "many"], "--max many: needs a whole number of requests in flight, such as 256"),
-        (("", ""), ["--max", "0"], "--max 0: needs more than nothing"),
+        (("", ""), ["--max", "0"], "--max 0: needs a whole number of requests in flight, such as 256"),
         (("", ""), ["--rate", "--max", "20"], "--max 20: "),
         (("", ""), ["-o", "html=x"], "unknown format 'html'"),
     ],

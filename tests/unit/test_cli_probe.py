@@ -113,14 +113,15 @@ def test_every_flag_reaches_the_instrument(audit, asked, monkeypatch):
         (["--output-tokens", "0"], "--output-tokens 0: needs a length of at least one token"),
         (["--requests", "0"], "--requests 0: at least one"),
         (["--rate", "5"], "--rate 5: needs its unit: write 5/s"),
-        (["--rate", "0/s"], "--rate 0/s: needs more than nothing"),
+        (["--rate", "0/s"], "--rate 0/s: more than 0 is needed"),
         (["--error-rate", "1.5"], "--error-rate 1.5: "),
         (["--stall", "5"], "--stall 5: needs its unit"),
+        (["--stall", "0s"], "--stall 0s: more than 0 is needed"),
         (["--header", "nonsense"], "--header: write it as 'Name: value'"),
         (["--extra-body", "{"], "--extra-body: no JSON"),
         (["--extra-body", "[1]"], "--extra-body: needs a JSON object"),
         (["--api-key-env", "D_NO_SUCH_KEY"], "--api-key-env D_NO_SUCH_KEY: no such environment variable"),
-        (["--requests-out", "/nowhere/at/all.jsonl"], "--requests-out /nowhere/at/all.jsonl: cannot be written"),
+        (["--requests-out", "/nowhere/at/all.jsonl"], "--requests-out /nowhere/at/all.jsonl: the folder /nowhere/at does not"),
     ],
 )
 def test_wrong_values_are_one_line_and_send_nothing(audit, asked, flags, said):
