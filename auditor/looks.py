@@ -19,7 +19,7 @@ __all__ = ["decided", "reserve_wanted"]
 def decided(evidence: Evidence) -> str | None:
     """Why no further load at the target can change the outcome: an SLO is missed however good they are."""
     left = [load for load in _at_target(evidence) if load.id not in _ran(evidence)]
-    path = slo.failed(evidence, lambda objective: [_good(load, objective) for load in left])
+    path = slo.failed(evidence, lambda objective: [_good(evidence, load, objective) for load in left])
     return f"{path} fails whatever further requests bring" if path else None
 
 
@@ -59,9 +59,9 @@ def _look(evidence: Evidence, load: Load) -> int:
     return 2 if evidence.plan and load in evidence.plan.reserve else 1
 
 
-def _good(load: Load, objective: Objective) -> Part:
+def _good(evidence: Evidence, load: Load, objective: Objective) -> Part:
     """All requests of a load well within the limit."""
-    return Part((0.0,) * _size(load, objective), open=bool(load.arrivals))
+    return Part((0.0,) * _size(load, objective), open=bool(load.arrivals), look=_look(evidence, load))
 
 
 def _alike(evidence: Evidence, loads: Sequence[Load], objective: Objective) -> list[Part]:

@@ -34,7 +34,7 @@ def make_plan(
     """
     seed = profile.probe.seed
     if not profile.traffic.classes:
-        note = PlanNote("traffic.classes is missing: the traffic cannot be imitated", ("W110", "W111", "W112", "W113"))
+        note = PlanNote("traffic.classes is missing: the traffic cannot be imitated", tuple(SLO_OF))
         return _nothing(note, seed)
     profile, limit = _unspent(profile, served), served.max_model_len if served else None
     budget = profile.probe.budget
@@ -78,7 +78,7 @@ def make_plan(
 
 def without_loads(plan: Plan, reason: str) -> Plan:
     """The plan of an endpoint that must not be loaded: nothing is sent, and the reason is a note."""
-    note = PlanNote(reason, ("W110", "W111", "W112", "W113"))
+    note = PlanNote(reason, tuple(SLO_OF))
     return replace(plan, loads=(), reserve=(), requests=0, tokens=0, seconds=0.0, notes=(*plan.notes, note))
 
 
