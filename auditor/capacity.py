@@ -65,7 +65,7 @@ async def capacity(loaded: Loaded, wanted: Wanted, events: Listener) -> Capacity
                 )
                 found = await search(levels, wanted, events)
         seen = [s for m in levels.measured for s in m.judged]
-        if seen and all(s.error in ("connect", "tls") for s in seen):
+        if seen and all(s.unreached for s in seen):
             raise NothingMeasured(f"none of {len(seen)} requests was answered: {seen[0].detail or seen[0].error}")
         evidence = replace(evidence, measurements=tuple(levels.measured), nearest=Nearest(note=found.note))
         evidence = keep.redact(evidence)

@@ -70,6 +70,11 @@ class Sample:
         return self.error is None
 
     @property
+    def unreached(self) -> bool:
+        """True if no connection came about: nobody answered, not even with a refusal."""
+        return self.error in ("connect", "tls")
+
+    @property
     def stay(self) -> float:
         """Seconds in flight: until the end of the reply was seen, else until its last token; 0 where there was none."""
         return self.closed or self.e2e or self.ttft or 0.0

@@ -358,5 +358,5 @@ def _interrupted(evidence: Evidence) -> str | None:
 def _refuse_silence(evidence: Evidence) -> None:
     """Raise NothingMeasured where not one request reached the endpoint. One that hangs was reached, and has failed."""
     samples = [sample for m in evidence.measurements for sample in m.samples]
-    if samples and all(s.error in ("connect", "tls") for s in samples) and not _interrupted(evidence):
+    if samples and all(s.unreached for s in samples) and not _interrupted(evidence):
         raise NothingMeasured(f"none of {len(samples)} requests was answered: {samples[0].detail or samples[0].error}")

@@ -28,7 +28,6 @@ from auditor.redact import Redactor
 __all__ = ["measure"]
 
 _HOPELESS = 50  # requests in a row that reached nobody: the endpoint is gone
-_UNREACHED = ("connect", "tls")
 _FLAGS: Mapping[str, str] = {
     "endpoint.url": "--url",
     "endpoint.model": "--model",
@@ -157,7 +156,7 @@ def _gone(question: Question) -> Stop:
 
     def stop(samples: Sequence[Sample]) -> str | None:
         latest = samples[-most:]
-        if len(latest) == most and all(s.error in _UNREACHED for s in latest):
+        if len(latest) == most and all(s.unreached for s in latest):
             return f"the last {most} requests reached nobody ({latest[-1].detail})"
         return None
 
