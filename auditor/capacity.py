@@ -26,6 +26,8 @@ from auditor.report import words
 from auditor.run import Options, conclude, declare, discovered, endpoint, redacting, watching
 from auditor.theory.bracket import RESOLUTION, bracket, next_level
 from auditor.theory.knee import Knee, knee
+from auditor.theory.statistics import Outcome
+from auditor.units import percent
 
 __all__ = ["Wanted", "capacity", "search"]
 
@@ -156,9 +158,9 @@ async def _climb(levels: Levels, start: Level, most: float | None, events: Liste
             return levels.stopped
 
 
-def _ended(seen: Sequence[tuple[float, str]], least: float, top: float, step: float) -> str:
+def _ended(seen: Sequence[tuple[float, Outcome]], least: float, top: float, step: float) -> str:
     """What keeps a search that is over from having found both ends."""
-    found = bracket(seen)  # type: ignore[arg-type]
+    found = bracket(seen)
     if found.settled(step=step):
         return ""
     if found.undecided:
@@ -218,7 +220,8 @@ def _limit(evidence: Evidence, points: Sequence[Point], bent: Knee | None) -> tu
         return "rate limit", f"a gateway refused requests at {level} for their rate"
     if signs.kv_pressed or (signs.kv_usage or 0.0) >= NEAR_FULL:
         lost = f", {signs.preemptions:.0f} preemptions" if signs.preemptions else ""
-        return "KV cache", f"the KV cache is {signs.kv_usage or 0.0:.0%} full at {level}{lost}"
+        full = "has no room" if signs.kv_usage is None else f"is {percent(signs.kv_usage)} full"
+        return "KV cache", f"the KV cache {full} at {level}{lost}"
     if (signs.waiting or 0.0) >= 1 and signs.running is not None:
         return _queue(evidence, at, signs.running, signs.waiting or 0.0)
     if bent is not None and bent.reached and bent.batch < level.value:

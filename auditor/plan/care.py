@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from auditor.measurement import Sample, Snapshot
 from auditor.profile import Guard
 from auditor.theory.judging import rank
+from auditor.units import percent
 
 __all__ = ["guarded", "pressed"]
 
@@ -37,4 +38,4 @@ def pressed(snapshots: Sequence[Snapshot]) -> str | None:
     if len(latest) < LASTING or not all(v["kv_usage"] >= NEAR_FULL and v["waiting"] > 0 for v in latest):
         return None
     full, waiting = latest[-1]["kv_usage"], latest[-1]["waiting"]
-    return f"the KV cache is {full:.0%} full and {waiting:.0f} requests wait: others use this endpoint"
+    return f"the KV cache is {percent(full)} full and {waiting:.0f} requests wait: others use this endpoint"

@@ -95,7 +95,7 @@ def _trust(said: Mapping[str, Any]) -> Iterable[str]:
         parts.append(f"{percent(client['cpu_share'])} of a core")
     if client["floor"] is not None:
         error = client["floor"]["ttft_ms"]
-        parts.append(f"TTFT within {_time(error['p50'])} (p99 {_time(error['p99'])}) on a server that is known")
+        parts.append(f"TTFT off by {_time(error['p50'])} (p99 {_time(error['p99'])}) in its self-check")
     yield from _wrap(", ".join(parts), f"{'client':<14}", 14)
 
 

@@ -205,8 +205,9 @@ def test_an_empty_search_renders() -> None:
         (
             {"signs": Signs(kv_pressed=True, kv_usage=0.99, preemptions=7.0)},
             "KV cache",
-            "99% full at 64 in flight, 7 pre",
+            "99 % full at 64 in flight, 7 pre",
         ),
+        ({"signs": Signs(kv_pressed=True)}, "KV cache", "the KV cache has no room at 64 in flight"),
         ({"signs": Signs(waiting=30.0, running=32.0)}, "batch limit", "32 run at once and never more"),
         ({"signs": Signs(waiting=3.0, running=64.0)}, "compute", "for their turn"),
         ({"signs": Signs(waiting=0.0)}, "time", "slo.e2e.p95 is missed at 64 in flight; the server shows no queue"),

@@ -41,7 +41,7 @@ def page(usage: float, waiting: float) -> Snapshot:
 
 
 def test_a_full_cache_with_a_queue_that_lasts() -> None:
-    assert pressed([page(0.97, 12)] * 3) == "the KV cache is 97% full and 12 requests wait: others use this endpoint"
+    assert pressed([page(0.97, 12)] * 3) == "the KV cache is 97 % full and 12 requests wait: others use this endpoint"
     assert pressed([page(0.97, 12)] * 2) is None
     assert pressed([page(0.97, 12), page(0.97, 0), page(0.97, 12)]) is None
     assert pressed([page(0.9, 12)] * 3) is None
