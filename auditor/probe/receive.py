@@ -24,12 +24,12 @@ __all__ = ["Receiver", "Stream", "real_time"]
 _STAMP = getattr(socket, "SO_TIMESTAMPNS", 35)  # include/uapi/asm-generic/socket.h
 _TIMESPEC = struct.Struct("@ll")
 _SPACE = 64  # bytes for the stamp and its header
-_READ = 65_536
-_BATCH = 1024
-_REST = 0.001
-_WHILE = 0.002
+_READ = 65_536  # bytes of a connection that a look takes
+_BATCH = 1024  # connections of a look
+_REST = 0.001  # seconds
+_WHILE = 0.002  # seconds of other work between two looks: a token's bytes rarely come twice in it
 _BUSY = 4  # reads a rest from which on resting pays
-_MANY = 128
+_MANY = 128  # connections from which on a rest is twice as long
 _LOOKS = 32  # looks after which this is asked
 
 

@@ -121,7 +121,7 @@ def test_every_flag_reaches_the_instrument(audit, asked, monkeypatch):
         (["--extra-body", "{"], "--extra-body: no JSON"),
         (["--extra-body", "[1]"], "--extra-body: needs a JSON object"),
         (["--api-key-env", "D_NO_SUCH_KEY"], "--api-key-env D_NO_SUCH_KEY: no such environment variable"),
-        (["--requests-out", "/nowhere/at/all.jsonl"], "--requests-out /nowhere/at/all.jsonl: the folder /nowhere/at does not"),
+        (["--requests-out", "/nowhere/at/all.jsonl"], "--requests-out /nowhere/at/all.jsonl: the folder /nowhere/at"),
     ],
 )
 def test_wrong_values_are_one_line_and_send_nothing(audit, asked, flags, said):
