@@ -1,12 +1,12 @@
 """The search for the highest load that meets every SLO, as a person reads it and as JSON."""
 
 import json as json_
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from auditor.points import Capacity, Point, Reading
 from auditor.report.json import plain
+from auditor.report.lines import wrap
 from auditor.report.markdown import escape
 from auditor.report.words import clean, quantity
 from auditor.units import count
@@ -15,7 +15,6 @@ from auditor.units import plain as figure
 __all__ = ["RENDERERS", "data", "markdown", "terminal"]
 
 SCHEMA_VERSION = 1
-_WIDTH = 80
 _COLUMNS = 3  # SLOs that the table shows; the JSON has all
 _BAR = 16  # characters of the longest bar
 _NAMES = {"ttft": "TTFT", "tps": "TPS", "e2e": "E2E", "first_answer": "answer", "error_rate": "failed"}
@@ -75,19 +74,16 @@ def terminal(found: Capacity) -> str:
     head, rows = _rows(found)
     bars = _curve(found)
     widths = [max(len(cell) for cell in column) for column in zip(head, *rows, strict=True)]
-    lines = [*_wrap(clean(found.verdict_line, 600), "", 2), *_wrap(clean(" | ".join(found.context), 300), "  ", 2), ""]
+    context = clean(" | ".join(found.context), 300)
+    lines = [*wrap(clean(found.verdict_line, 600)), *(wrap(context, "  ") if context else ()), ""]
     if rows:
         lines.append("  " + "  ".join(cell.rjust(width) for cell, width in zip(head, widths, strict=True)) + "  tok/s")
         for row, bar in zip(rows, bars, strict=True):
             lines.append("  " + "  ".join(c.rjust(w) for c, w in zip(row, widths, strict=True)) + f"  {bar}")
         lines.append("")
     for label, text in _told(found):
-        lines += _wrap(text, f"  {label:<8}", 10)
+        lines += wrap(text, f"  {label:<8}", 10)
     return "\n".join(line.rstrip() for line in lines) + "\n"
-
-
-def _wrap(text: str, first: str, indent: int) -> list[str]:
-    return textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=" " * indent, break_on_hyphens=False)
 
 
 def _told(found: Capacity) -> list[tuple[str, str]]:

@@ -1,13 +1,13 @@
 """`audit fit` as text: the verdict, where the memory goes, what fits, what to change. 80 columns, no colour needed."""
 
 import math
-import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from auditor.engines.flavours import FLAVOURS
 from auditor.instruments.fit import Count, Fit
 from auditor.instruments.ruling import Ruling
+from auditor.report.lines import WIDTH, wrap
 from auditor.report.words import clean, clip, quantity
 from auditor.theory.answers import LONGEST
 from auditor.theory.changes import Change
@@ -17,7 +17,6 @@ from auditor.units import in_gib, plain
 
 __all__ = ["Part", "bar", "render"]
 
-WIDTH = 80
 _SYMBOLS = "123456789"
 _LABEL = 30  # columns of a change's name
 _VERDICTS = {"fits": "fits", "may fit": "may fit", "does not fit": "no"}
@@ -47,15 +46,9 @@ def render(fit: Fit, ruling: Ruling) -> str:
     return "\n\n".join("\n".join(line.rstrip() for line in block) for block in map(list, blocks) if block) + "\n"
 
 
-def _wrap(text: str, first: str = "", indent: int = 2) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=" " * indent, break_on_hyphens=False) or [
-        first
-    ]
-
-
 def _head(fit: Fit, ruling: Ruling) -> Iterable[str]:
-    yield from _wrap(f"{ruling.status.upper()}: {ruling.why}.")
-    yield from _wrap(" | ".join(_what(fit)), "  ")
+    yield from wrap(f"{ruling.status.upper()}: {ruling.why}.")
+    yield from wrap(" | ".join(_what(fit)), "  ")
 
 
 def _what(fit: Fit) -> Iterable[str]:
@@ -165,15 +158,15 @@ def _pool(fit: Fit) -> Iterable[str]:
     tokens = f"{kv.tokens:,} tokens"
     blocks = f", {kv.blocks:,} blocks of {kv.block_size}" if kv.blocks is not None else ""
     each = " a rank" if fit.inputs.settings.data_parallel > 1 else ""
-    yield from _wrap(f"{size} a device, {tokens}{blocks}{each}", "pool      ", 10)
-    yield from _wrap(clean(kv.rule, 400), "          ", 10)
+    yield from wrap(f"{size} a device, {tokens}{blocks}{each}", "pool      ", 10)
+    yield from wrap(clean(kv.rule, 400), "          ", 10)
     if fit.limit and fit.max_concurrency is not None:
         rate = f"{number(fit.max_concurrency.point, 'request')} of {fit.limit:,} tokens at once{each}"
-        yield from _wrap(rate, "          ", 10)
+        yield from wrap(rate, "          ", 10)
     if fit.saving is not None and fit.saving.kind != "MHA":
         saved = f"{fit.saving.kind} takes {quantity(fit.saving.now, 'bytes')} a token and device where every head's own"
         less = f"keys and values would take {quantity(fit.saving.every_head, 'bytes')}"
-        yield from _wrap(f"{saved} {less} ({quantity(fit.saving.share, 'share')} saved)", "          ", 10)
+        yield from wrap(f"{saved} {less} ({quantity(fit.saving.share, 'share')} saved)", "          ", 10)
 
 
 # ------------------------------------------------------------------------------------------------------------ requests
@@ -219,7 +212,7 @@ def _more(fit: Fit) -> Iterable[str]:
         text += f" (the limit is {fit.limit:,})"
     if together is not None:
         text += f"; {fit.question.target:,} at once: {_tokens(together)}{' each' if together else ''}"
-    yield from _wrap(text, "context   ", 10)
+    yield from wrap(text, "context   ", 10)
     for i, stage in enumerate(fit.stages):
         first = clip(f"growth    {fit.question.target:,} in flight", 26) if not i else ""
         yield f"{first:<27}{stage.name:<26}{_many(stage.tokens):>10}{_percent(stage.share):>17}"
@@ -250,7 +243,7 @@ def _changes(fit: Fit, ruling: Ruling) -> Iterable[str]:
         times = _times(_shown(change.requests) / _shown(now)) if _compares(change) and _shown(now) > 0 else ""
         figures = f"{_whole(change.requests):>9}{times:>7}{_many(change.pool_tokens):>12}{_weights(change.weights):>10}"
         if len(label) > _LABEL:
-            yield from _wrap(label, "  ", 4)
+            yield from wrap(label, "  ", 4)
         shown = label if len(label) <= _LABEL else ""
         yield f"  {shown:<{_LABEL}}{figures}  {_VERDICTS[change.verdict]}"
 
@@ -298,4 +291,4 @@ def _flag(field: str, value: str, fit: Fit) -> str:
 
 def _notes(fit: Fit) -> Iterable[str]:
     for note in dict.fromkeys(fit.notes):
-        yield from _wrap(clean(note), "note: ", 6)
+        yield from wrap(clean(note), "note: ", 6)

@@ -1,13 +1,13 @@
 """`audit predict` as text: both phases' times, their products, where the time goes, money, other accelerators."""
 
 import re
-import textwrap
 from collections.abc import Iterable, Iterator
 
 from auditor.engines.flavours import FLAVOURS
 from auditor.instruments.predict import Predicted, Speed
 from auditor.report import products
 from auditor.report.fit import Part, bar
+from auditor.report.lines import wrap
 from auditor.report.words import clean, quantity
 from auditor.theory.device import THIS_CPU
 from auditor.theory.ranking import Ranked
@@ -16,7 +16,6 @@ from auditor.units import count, plain
 
 __all__ = ["render"]
 
-WIDTH = 80
 _UNIT, _TIE = re.compile(r"(?<=\d) (?=(?:us|ms|s)\b|%)"), "\N{NO-BREAK SPACE}"
 _WHY = {
     "weights": "reading the weights takes most of it: larger batches cost little, fewer bytes a weight gain most",
@@ -48,8 +47,7 @@ def render(found: Predicted) -> str:
 def _wrap(text: str, first: str = "", indent: int = 2) -> list[str]:
     """The text in lines; a number keeps its unit."""
     tied = _UNIT.sub(_TIE, text)
-    lines = textwrap.wrap(tied, WIDTH, initial_indent=first, subsequent_indent=" " * indent, break_on_hyphens=False)
-    return [line.replace(_TIE, " ") for line in lines]
+    return [line.replace(_TIE, " ") for line in wrap(tied, first, indent)]
 
 
 # ---------------------------------------------------------------------------------------------------------------- head

@@ -1,16 +1,15 @@
 """`audit probe` as text: what was sent and came back, the times, and how well they are known. 80 columns."""
 
-import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from auditor.instruments.probe import Probed, document
 from auditor.report.harmless import clean
+from auditor.report.lines import wrap
 from auditor.units import count, percent, plain, quantity
 
 __all__ = ["render"]
 
-WIDTH = 80
 _ROWS = {
     "TTFT": "ttft_ms",
     "first answer": "first_answer_ms",
@@ -29,23 +28,19 @@ def render(probed: Probed) -> str:
     return "\n\n".join("\n".join(line.rstrip() for line in block) for block in map(list, blocks) if block) + "\n"
 
 
-def _wrap(text: str, first: str = "", indent: int = 2) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=" " * indent, break_on_hyphens=False)
-
-
 def _head(said: Mapping[str, Any]) -> Iterable[str]:
     requests, rate = said["requests"], said["rate"]
     load = f"{count(said['concurrency'], 'stream')} at once" if rate is None else f"{plain(rate)} requests/s sent"
     good = f"{requests['ok']:,} of {count(requests['asked'], 'request')} good"
-    yield from _wrap(f"{good}: {clean(said['model'], 60)}, {said['api']}, {load}")
+    yield from wrap(f"{good}: {clean(said['model'], 60)}, {said['api']}, {load}")
     for word, number in said["errors"].items():
         detail = said["error_details"].get(word)
-        yield from _wrap(f"failed  {number:,} {word}{f': {clean(detail, 200)}' if detail else ''}", "  ", 10)
+        yield from wrap(f"failed  {number:,} {word}{f': {clean(detail, 200)}' if detail else ''}", "  ", 10)
     if requests["short"]:
-        yield from _wrap(f"short   {requests['short']:,} ended before the length that was asked for", "  ", 10)
+        yield from wrap(f"short   {requests['short']:,} ended before the length that was asked for", "  ", 10)
     if said["stopped"]:
         left = f"{requests['cancelled']:,} given up, {requests['not_sent']:,} not sent"
-        yield from _wrap(f"ended   {clean(said['stopped'], 200)} ({left})", "  ", 10)
+        yield from wrap(f"ended   {clean(said['stopped'], 200)} ({left})", "  ", 10)
 
 
 def _times(said: Mapping[str, Any]) -> Iterable[str]:
@@ -96,9 +91,9 @@ def _trust(said: Mapping[str, Any]) -> Iterable[str]:
     if client["floor"] is not None:
         error = client["floor"]["ttft_ms"]
         parts.append(f"TTFT off by {_time(error['p50'])} (p99 {_time(error['p99'])}) in its self-check")
-    yield from _wrap(", ".join(parts), f"{'client':<14}", 14)
+    yield from wrap(", ".join(parts), f"{'client':<14}", 14)
 
 
 def _notes(said: Mapping[str, Any]) -> Iterable[str]:
     for note in said["notes"]:
-        yield from _wrap(f"note    {clean(note, 300)}", "  ", 10)
+        yield from wrap(f"note    {clean(note, 300)}", "  ", 10)

@@ -3,35 +3,23 @@
 Plain ASCII scaffolding, 80 columns, readable without colour; colour is added only when asked for.
 """
 
-import textwrap
 from collections.abc import Iterable
 
 from auditor.evidence import Finding, QuestionResult, Report
 from auditor.report import products, steps, words
 from auditor.report.beside import Beside, beside
 from auditor.report.figures import figures, latency, rate
+from auditor.report.lines import wrap
 
 __all__ = ["render", "render_colour"]
 
-WIDTH = 80
 _INDENT = 13
 _COLOURS = {"fail": "1;31", "inconclusive": "1;35", "warn": "33", "waived": "33", "pass": "32", "skip": "2"}
 _VERDICT_COLOURS = {"READY": "1;32", "NOT READY": "1;31", "INCONCLUSIVE": "1;35"}
 
 
-def _wrap(text: str, first: str, indent: int, *, whole_words: bool = False) -> list[str]:
-    return textwrap.wrap(
-        text,
-        WIDTH,
-        initial_indent=first,
-        subsequent_indent=" " * indent,
-        break_long_words=not whole_words,
-        break_on_hyphens=False,
-    ) or [first.rstrip()]
-
-
 def _field(label: str, text: str, *, whole_words: bool = False) -> list[str]:
-    return _wrap(text, f"  {label:<{_INDENT - 2}}", _INDENT, whole_words=whole_words)
+    return wrap(text, f"  {label:<{_INDENT - 2}}", _INDENT, whole_words=whole_words)
 
 
 class _Paint:
@@ -48,25 +36,25 @@ class _Paint:
 
 
 def _verdict(report: Report, paint: _Paint) -> Iterable[str]:
-    lines = _wrap(words.clean(report.verdict_line), "", 2)
+    lines = wrap(words.clean(report.verdict_line), "", 2)
     code = _VERDICT_COLOURS[report.verdict]
     first = lines[0]
     yield first.replace(report.verdict, paint(report.verdict, code), 1)
     yield from lines[1:]
-    yield from _wrap(" | ".join(words.context(report)), "  ", 2)
+    yield from wrap(" | ".join(words.context(report)), "  ", 2)
     if reason := words.unsent(report):
-        yield from _wrap(reason, "  no load: ", 4)
+        yield from wrap(reason, "  no load: ", 4)
     if (nearest := report.evidence.nearest) is not None:
-        yield from _wrap(words.clean(nearest.sentence), "  nearest pass: ", 4)
+        yield from wrap(words.clean(nearest.sentence), "  nearest pass: ", 4)
     if report.interrupted:
-        yield from _wrap(words.clean(report.interrupted), "  stopped early: ", 4)
+        yield from wrap(words.clean(report.interrupted), "  stopped early: ", 4)
 
 
 def _question(result: QuestionResult, title_width: int, paint: _Paint) -> Iterable[str]:
     status = words.STATUS_WORDS[result.status] if result.asked else "not asked"
     title = words.clip(result.title, title_width)
     start = f"  {words.clip(result.question, 2)}  {title:<{title_width}}  {status:<12}"
-    lines = _wrap(words.clean(result.headline, 300).removeprefix("not asked: "), f"{start}  ", len(start) + 2)
+    lines = wrap(words.clean(result.headline, 300).removeprefix("not asked: "), f"{start}  ", len(start) + 2)
     yield lines[0].replace(status, paint(status, _COLOURS[result.status if result.asked else "skip"]), 1)
     yield from lines[1:]
 
@@ -82,7 +70,7 @@ def _answers(report: Report) -> Iterable[str]:
     for result in report.questions:
         for position, answer in enumerate(result.answers):
             first = f"  {words.clip(result.question, 2) if not position else ' '}  "
-            yield from _wrap(words.clean(answer, 300), first, len(first))
+            yield from wrap(words.clean(answer, 300), first, len(first))
 
 
 def _products(report: Report) -> Iterable[str]:
@@ -106,7 +94,7 @@ def _measured(report: Report) -> Iterable[str]:
         parts += [f"TTFT {name} {latency(item.ttft[name])}" for name in ("p50", "p95") if name in item.ttft]
         parts += [f"TPS {name} {rate(item.tps[name])}" for name in ("p50", "p05") if name in item.tps]
         parts += [f"E2E p95 {latency(item.e2e['p95'])}"] if "p95" in item.e2e else []
-        yield from _wrap(", ".join(parts), f"  {words.clean(item.load, 40)}: ", 5)
+        yield from wrap(", ".join(parts), f"  {words.clean(item.load, 40)}: ", 5)
         yield from _told(beside(measurement))
 
 
@@ -125,7 +113,7 @@ def _told(item: Beside | None) -> Iterable[str]:
     if item.waiting is not None:
         parts.append(f"{words.quantity(item.waiting, '')} waiting at most")
     if parts:
-        yield from _wrap(", ".join(parts), "     server: ", 5)
+        yield from wrap(", ".join(parts), "     server: ", 5)
 
 
 def _evidence_lines(finding: Finding, confidence: float) -> Iterable[str]:
@@ -140,7 +128,7 @@ def _evidence_lines(finding: Finding, confidence: float) -> Iterable[str]:
 def _card(finding: Finding, confidence: float, paint: _Paint) -> Iterable[str]:
     status = words.STATUS_WORDS[words.weight(finding)]
     yield ""
-    lines = _wrap(words.heading(finding), f"{status} ", 2)
+    lines = wrap(words.heading(finding), f"{status} ", 2)
     yield lines[0].replace(status, paint(status, _COLOURS[words.weight(finding)]), 1)
     yield from lines[1:]
     yield from _evidence_lines(finding, confidence)
@@ -158,7 +146,7 @@ def _details(finding: Finding) -> Iterable[str]:
     for label, text in _consequences(finding):
         yield from _field(label, text)
     for position, remedy in enumerate(finding.remedies):
-        yield from _wrap(words.clean(remedy), f"  {'change' if not position else '':<{_INDENT - 2}}- ", _INDENT + 2)
+        yield from wrap(words.clean(remedy), f"  {'change' if not position else '':<{_INDENT - 2}}- ", _INDENT + 2)
     yield from _field("", f"{kind}, {finding.severity} severity, {finding.confidence} confidence")
 
 
@@ -176,19 +164,19 @@ def _folded(report: Report) -> Iterable[str]:
     passed = sorted({f.rule for f in report.findings if f.status == "pass"})
     if passed:
         yield ""
-        yield from _wrap(", ".join(words.clean(rule, 20) for rule in passed), "passed       ", _INDENT)
+        yield from wrap(", ".join(words.clean(rule, 20) for rule in passed), "passed       ", _INDENT)
     missing = words.skipped_by_reason(report)
     if missing:
         yield ""
     for (deciding, reason), findings in missing.items():
         label = "undecided" if deciding else "skipped"
-        yield from _wrap(f"{words.headings(findings)}: {reason}", f"{label:<{_INDENT}}", _INDENT + 2)
+        yield from wrap(f"{words.headings(findings)}: {reason}", f"{label:<{_INDENT}}", _INDENT + 2)
 
 
 def _waivers(report: Report) -> Iterable[str]:
     for label, items in (("expired", report.expired_waivers), ("unused", report.unused_waivers)):
         for item in items:
-            yield from _wrap(f"{label} waiver: {words.clean(item)}", "", 2)
+            yield from wrap(f"{label} waiver: {words.clean(item)}", "", 2)
 
 
 def _summary(report: Report) -> Iterable[str]:
@@ -196,7 +184,7 @@ def _summary(report: Report) -> Iterable[str]:
     yield from _waivers(report)
     cards = words.shown(report)
     more = f"; more with: audit explain {words.clean(cards[0].rule, 20)}" if cards else ""
-    yield from _wrap(f"{words.counts(report.findings)}{more}", "", 2)
+    yield from wrap(f"{words.counts(report.findings)}{more}", "", 2)
 
 
 def _lines(report: Report, paint: _Paint) -> Iterable[str]:
