@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
 
-__all__ = ["BLOCK_TOKENS", "Load", "Logged", "Plan", "PlanNote", "Purpose", "Shape", "Turn", "talks"]
+__all__ = ["BLOCK_TOKENS", "Load", "Logged", "Plan", "PlanNote", "Purpose", "Shape", "Turn", "due", "talks"]
 
 Purpose = Literal["cold", "unshared", "slo", "prefill", "decode", "nearest"]
 
@@ -89,6 +89,18 @@ def talks(load: Load) -> Iterator[tuple[Turn, ...]]:
     for (_, _, talk), group in groupby(everything, key=lambda turn: (turn.warm, turn.shape.cls, turn.shape.talk)):
         turns = tuple(group)
         yield from ((turn,) for turn in turns) if talk is None else (turns,)
+
+
+def due(load: Load, turn: Turn) -> float | None:
+    """Seconds from its load's beginning at which an open loop sends a request; None in a closed one.
+
+    Raises ValueError where the load has arrivals and no rate.
+    """
+    if not load.arrivals:
+        return None
+    if load.rate is None:
+        raise ValueError(f"load {load.id} has arrivals and no rate")
+    return load.arrivals[turn.index + (0 if turn.warm else len(load.warmup))] / load.rate
 
 
 @dataclass(frozen=True, slots=True)

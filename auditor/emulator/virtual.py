@@ -17,7 +17,7 @@ from auditor.emulator.memory import pool_size
 from auditor.emulator.scheduler import Job, Scheduler, Step
 from auditor.emulator.spec import Spec
 from auditor.emulator.timing import law as law_of
-from auditor.loads import BLOCK_TOKENS, Load, Shape, Turn, talks
+from auditor.loads import BLOCK_TOKENS, Load, Shape, Turn, due, talks
 from auditor.measurement import ClientHealth, Measurement, Sample, Snapshot
 
 __all__ = ["StepLaw", "VirtualSource"]
@@ -153,8 +153,6 @@ class _Run:
 
     def _begin_sending(self) -> None:
         """Every slot of a closed loop its first request; all of an open loop at their times."""
-        if self.load.arrivals and self.load.rate is None:
-            raise ValueError(f"load {self.load.id} has arrivals and no rate")
         for turns in self.todo if self.load.arrivals else ():
             self._later(turns)
         for _ in range(0 if self.load.arrivals else min(self.load.concurrency, len(self.todo))):
@@ -162,9 +160,8 @@ class _Run:
 
     def _later(self, turns: tuple[Turn, ...]) -> None:
         """Send a request of an open loop at its time, a later turn not before the reply to the last."""
-        number = turns[0].index + (0 if turns[0].warm else len(self.load.warmup))
-        due = self.begun + self.load.arrivals[number] / (self.load.rate or 1.0)
-        self._at(max(due, self.now), _ENTERS, lambda: self._next(turns))
+        at = self.begun + (due(self.load, turns[0]) or 0.0)
+        self._at(max(at, self.now), _ENTERS, lambda: self._next(turns))
 
     def _next(self, turns: tuple[Turn, ...]) -> None:
         """Send the first of these turns; what is refused is over at once."""

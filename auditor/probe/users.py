@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from auditor.loads import Load, Shape, Turn, talks
+from auditor.loads import Load, Shape, due, talks
 from auditor.probe.talk import Talk
 
 __all__ = ["Item", "Items", "User", "queue"]
@@ -35,9 +35,4 @@ class User:
 def queue(load: Load) -> Iterator[Items]:
     """What the users of a load send, in the order in which they begin."""
     for turns in talks(load):
-        yield tuple(Item(turn.warm, turn.index, turn.shape, _due(load, turn)) for turn in turns)
-
-
-def _due(load: Load, turn: Turn) -> float | None:
-    number = turn.index + (0 if turn.warm else len(load.warmup))
-    return load.arrivals[number] / (load.rate or 1.0) if load.arrivals else None
+        yield tuple(Item(turn.warm, turn.index, turn.shape, due(load, turn)) for turn in turns)
