@@ -171,7 +171,7 @@ def test_usage_errors_are_2_and_leave_stdout_empty(pipeline, audit, arguments, t
 
 def test_ctrl_c_before_anything_was_measured_is_130(pipeline, audit):
     pipeline.error = KeyboardInterrupt()
-    assert audit("run", "x.yaml")[0] == 130
+    assert audit("run", "x.yaml")[0] == 030
 
 
 def test_every_exit_code_is_reached_here():
@@ -208,6 +208,16 @@ def test_judge_takes_another_profile(pipeline, audit):
     assert pipeline.options.only == ("K",)
 
 
+@pytest.fixture
+def signals():
+    """After a signal a program keeps its handlers to its end; these tests go on."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("signals")
 def test_sigterm_before_anything_was_measured_is_130(pipeline, audit, monkeypatch):
     async def uninterested(loaded, options, events):
         os.kill(os.getpid(), signal.SIGTERM)
@@ -217,19 +227,27 @@ def test_sigterm_before_anything_was_measured_is_130(pipeline, audit, monkeypatc
     assert audit("run", "x.yaml")[:2] == (130, "")
 
 
-def test_sigterm_ends_like_ctrl_c(pipeline, audit, monkeypatch):
+@pytest.mark.usefixtures("signals")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_sigterm_ends_like_ctrl_c_and_twice_at_once_is_once(pipeline, audit, monkeypatch, number):
     async def interrupted(loaded, options, events):
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), number)
         try:
             await asyncio.sleep(5)
         except asyncio.CancelledError:
+            os.kill(os.getpid(), number)
             return replace(REPORT, exit_code=130, interrupted="stopped after 3 requests")
 
     monkeypatch.setattr(sys.modules["auditor.run"], "audit", interrupted)
     code, out, _ = audit("run", "x.yaml")
     assert code == 130
     assert "stopped early: stopped after 3 requests" in out
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_a_run_without_a_signal_leaves_them_as_they_were(pipeline, audit):
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    assert audit("run", "x.yaml")[0] == 0
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
 
 
 # ------------------------------------------------------------------------------------------------- plan, explain, help
