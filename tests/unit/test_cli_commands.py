@@ -171,7 +171,7 @@ def test_usage_errors_are_2_and_leave_stdout_empty(pipeline, audit, arguments, t
 
 def test_ctrl_c_before_anything_was_measured_is_130(pipeline, audit):
     pipeline.error = KeyboardInterrupt()
-    assert audit("run", "x.yaml")[0] == 030
+    assert audit("run", "x.yaml")[0] == 130
 
 
 def test_every_exit_code_is_reached_here():
