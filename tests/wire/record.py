@@ -1,6 +1,6 @@
 """Record a real engine, by hand: a proxy that stands between the auditor and the engine and writes down what passes.
 
-    python -m tests.wire.record --url http://127.0.0.1:8801 --port 8891 --out tests/wire/recordings/vllm.jsonl.gz &
+    python -m tests.wire.record --url http://127.0.0.1:8801 --port 8891 --out tests/wire/recordings/vllm.jsonl.xz &
     audit run profile.yaml          # with endpoint.url: http://127.0.0.1:8891/v1
 
 One line a request: request and reply byte for byte, the arrival time of every read in ms, when it began and ended.
@@ -10,8 +10,8 @@ stars as they have bytes, so lengths and offsets stay true.
 
 import argparse
 import asyncio
-import gzip
 import json
+import lzma
 import os
 import re
 import signal
@@ -113,7 +113,7 @@ async def read_message(reader: asyncio.StreamReader) -> bytes | None:
 async def _record(args: argparse.Namespace) -> None:
     secrets = {value.encode() for name in args.secret_env if (value := os.environ.get(name))}
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    with gzip.open(args.out, "wt", encoding="utf-8", compresslevel=9) as out:
+    with lzma.open(args.out, "wt", encoding="utf-8", preset=9) as out:
         recorder = Recorder(args.url, out, secrets)
         port = await recorder.start(args.port)
         over = asyncio.Event()
@@ -129,7 +129,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--url", required=True, help="the engine, http://host:port")
-    parser.add_argument("--out", required=True, type=Path, help="a .jsonl.gz file")
+    parser.add_argument("--out", required=True, type=Path, help="a .jsonl.xz file")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--secret-env", action="append", default=[], help="a variable whose value must not be written")
     asyncio.run(_record(parser.parse_args(argv)))

@@ -1,15 +1,16 @@
 """A server that answers as a recording says, with the recorded timing: an audit of a real engine, again, in CI.
 
-A request is answered by a recorded one with the same method and path. Among the POSTs it is the unused one that asks
-for as many tokens and whose body is nearest in length, then the earliest; among the GETs the one that was recorded at
-the nearest moment of the run, counted in POSTs begun and ended, so that metrics pages fit the requests around them, and
-never one from before the last: counters do not run backwards. A recorded reply is used again only when none is left.
-Times count from the end of the request; on a virtual clock nothing waits.
+A request is answered by a recorded one with the same method and path, whichever connection it comes on. Among the POSTs
+it is the one with the same body, else the unused one that asks for as many tokens of as many words, then the earliest;
+among the GETs the one that was recorded at the nearest moment of the run, counted in POSTs begun and ended, so that
+metrics pages fit the requests around them, and never one from before the last: counters do not run backwards. A
+recorded reply is used again only when none is left. Times count from the end of the request; on a virtual clock nothing
+waits.
 """
 
 import asyncio
-import gzip
 import json
+import lzma
 import re
 from bisect import bisect_right
 from dataclasses import dataclass, field
@@ -28,7 +29,8 @@ _NOT_FOUND = (
 @dataclass(frozen=True)
 class Exchange:
     """One recorded request and reply; `reads` are (ms after the request, bytes) pairs, `at` and `end` seconds,
-    `line` the method and path, `size` the bytes of the request's body, `tokens` the reply's length that it asks for.
+    `line` the method and path, `body` what a POST asks, `words` about how many it has, `tokens` the reply's length that
+    it asks for.
     """
 
     at: float
@@ -37,7 +39,8 @@ class Exchange:
     reply: bytes
     reads: tuple[tuple[float, int], ...]
     line: str
-    size: int
+    body: bytes
+    words: int
     tokens: int
 
 
@@ -46,20 +49,20 @@ def line_of(request: bytes) -> str:
     return " ".join(request.split(b"\r\n", 1)[0].decode("latin-1").split()[:2])
 
 
-def size_of(request: bytes) -> int:
-    """Bytes of a request's body."""
-    return len(request.partition(b"\r\n\r\n")[2])
+def body_of(request: bytes) -> bytes:
+    """A request's body."""
+    return request.partition(b"\r\n\r\n")[2]
 
 
-def tokens_of(request: bytes) -> int:
+def tokens_of(body: bytes) -> int:
     """The number of output tokens that a request asks for, 0 where it does not say."""
-    found = re.search(rb'"max_(?:completion_)?tokens": ?(\d+)', request)
+    found = re.search(rb'"max_(?:completion_)?tokens": ?(\d+)', body)
     return int(found[1]) if found else 0
 
 
 def load(path: Path) -> tuple[Exchange, ...]:
     """A recording, in the order in which its requests began."""
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
+    with lzma.open(path, "rt", encoding="utf-8") as lines:
         return tuple(sorted(map(_exchange, lines), key=lambda exchange: exchange.at))
 
 
@@ -67,9 +70,9 @@ def _exchange(line: str) -> Exchange:
     raw = json.loads(line)
     reads = tuple((float(ms), int(size)) for ms, size in raw["reads"])
     request = raw["request"].encode("latin-1")
-    reply = raw["reply"].encode("latin-1")
+    reply, body = raw["reply"].encode("latin-1"), body_of(request)
     return Exchange(
-        raw["at"], raw["end"], request, reply, reads, line_of(request), size_of(request), tokens_of(request)
+        raw["at"], raw["end"], request, reply, reads, line_of(request), body, body.count(b" "), tokens_of(body)
     )
 
 
@@ -128,11 +131,13 @@ class Replay:
         if not found:
             return None
         if line.startswith("POST "):
-            size, tokens = size_of(request), tokens_of(request)
+            body = body_of(request)
+            words, tokens = body.count(b" "), tokens_of(body)
 
-            def unlike(n: int) -> tuple[bool, int, int, int]:
+            def unlike(n: int) -> tuple[bool, bool, int, int, int]:
                 exchange = self.exchanges[n]
-                return n in self._used, abs(exchange.tokens - tokens), abs(exchange.size - size), n
+                off = abs(exchange.tokens - tokens), abs(exchange.words - words)
+                return exchange.body != body, n in self._used, *off, n
 
             best = min(found, key=unlike)
         else:

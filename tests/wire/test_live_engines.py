@@ -60,9 +60,10 @@ def test_nothing_failed_and_the_pool_is_computed(name: str, live: Callable[[str]
     assert served.kv_tokens in (None, computed)
 
 
+@pytest.mark.parametrize("load", ["slo", "bursts"])
 @pytest.mark.parametrize("name", ["vllm", "sglang"])
-def test_ttft_agrees_with_the_engines_own_histogram(name: str, live: Callable[[str], Report]) -> None:
-    [m] = live(name).evidence.loads("slo")
+def test_ttft_agrees_with_the_engines_own_histogram(name: str, load: str, live: Callable[[str], Report]) -> None:
+    m = next(m for m in live(name).evidence.measurements if m.load.id == load)
     before, after = m.snapshots[0].histograms.get("ttft"), m.snapshots[-1].histograms["ttft"]
     count = after.count - (before.count if before else 0)
     theirs = (after.sum - (before.sum if before else 0.0)) / count

@@ -1,9 +1,9 @@
 """The recorder and the replayer against a small server, and an audit's load replayed on the virtual clock."""
 
 import asyncio
-import gzip
 import io
 import json
+import lzma
 import subprocess
 import sys
 from pathlib import Path
@@ -49,7 +49,7 @@ def _target(port: int) -> Target:
 
 async def _recorded(path: Path) -> list[Sample]:
     """Record a GET, two requests, a GET."""
-    with gzip.open(path, "wt", encoding="utf-8") as out:
+    with lzma.open(path, "wt", encoding="utf-8") as out:
         async with ByteServer(_engine) as engine:
             recorder = Recorder(engine.url.removesuffix("/v1"), out)
             port = await recorder.start()
@@ -63,12 +63,12 @@ async def _recorded(path: Path) -> list[Sample]:
 
 
 def test_a_recording_keeps_bytes_and_times_and_no_secret(tmp_path: Path) -> None:
-    seen = run_virtual(_recorded(tmp_path / "r.jsonl.gz"))
+    seen = run_virtual(_recorded(tmp_path / "r.jsonl.xz"))
     assert [sample.ttft for sample in seen] == pytest.approx([0.2, 0.3])
-    text = gzip.decompress((tmp_path / "r.jsonl.gz").read_bytes()).decode()
+    text = lzma.decompress((tmp_path / "r.jsonl.xz").read_bytes()).decode()
     assert KEY not in text
     assert '\\"api_key\\": \\"*************\\"' in text
-    first, post, *_ = load(tmp_path / "r.jsonl.gz")
+    first, post, *_ = load(tmp_path / "r.jsonl.xz")
     assert (first.line, post.line) == ("GET /info", "POST /v1/chat/completions")
     assert sum(size for _, size in post.reads) == len(post.reply)
     # the head with the role at once, the first token 200 ms later, two more at 50 ms, and the ending with the last
@@ -77,14 +77,14 @@ def test_a_recording_keeps_bytes_and_times_and_no_secret(tmp_path: Path) -> None
 
 def test_a_replay_answers_by_length_and_by_moment(tmp_path: Path) -> None:
     async def again() -> tuple[list[bytes], list[Sample], list[str]]:
-        async with Replay(load(tmp_path / "r.jsonl.gz")) as replay:
+        async with Replay(load(tmp_path / "r.jsonl.xz")) as replay:
             pages = [await _get(replay.port, "/info")]
             samples = [await ask(_target(replay.port), "word " * n, 3) for n in (999, 11)]
             pages.append(await _get(replay.port, "/info"))
             assert b"404 Not Found" in await _get(replay.port, "/other")
             return pages, samples, replay.unknown
 
-    recorded = run_virtual(_recorded(tmp_path / "r.jsonl.gz"))
+    recorded = run_virtual(_recorded(tmp_path / "r.jsonl.xz"))
     pages, samples, unknown = run_virtual(again())
     assert [page.partition(b'"seen": ')[2][:1] for page in pages] == [b"0", b"3"]
     assert [sample.ttft for sample in samples] == pytest.approx([0.3, 0.2])
@@ -95,10 +95,10 @@ def test_a_replay_answers_by_length_and_by_moment(tmp_path: Path) -> None:
 def test_a_load_through_the_recorder_is_the_same_when_replayed(tmp_path: Path) -> None:
     shapes = tuple(Shape(cls="c", prompt_tokens=20 * (n + 1), output_tokens=3) for n in range(6))
     plan = Load(id="l", purpose="slo", concurrency=1, shapes=shapes)
-    path = tmp_path / "r.jsonl.gz"
+    path = tmp_path / "r.jsonl.xz"
 
     async def live() -> Measurement:
-        with gzip.open(path, "wt", encoding="utf-8") as out:
+        with lzma.open(path, "wt", encoding="utf-8") as out:
             async with ByteServer(_engine) as engine:
                 recorder = Recorder(engine.url.removesuffix("/v1"), out)
                 target = _target(await recorder.start())
@@ -130,7 +130,7 @@ def test_a_recorder_takes_its_secrets_from_headers_only_once_seen() -> None:
 
 
 def test_the_program_writes_a_whole_file_when_it_is_told_to_end(tmp_path: Path) -> None:
-    out = tmp_path / "new" / "r.jsonl.gz"
+    out = tmp_path / "new" / "r.jsonl.xz"
     command = [sys.executable, "-m", "tests.wire.record", "--url", "http://127.0.0.1:9", "--out", str(out)]
     root = Path(__file__).resolve().parents[2]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=root) as program:
