@@ -65,11 +65,12 @@ class ByteServer:
         await self.stop()
 
     async def stop(self) -> None:
-        """Stop listening and drop every connection."""
+        """Stop listening and drop every connection, those too that were just being accepted."""
         self._server.close()
-        for writer in self._held:
-            writer.transport.abort()
-        await asyncio.sleep(0)
+        for _ in range(3):
+            for writer in self._held:
+                writer.transport.abort()
+            await asyncio.sleep(0)
 
     @property
     def url(self) -> str:
