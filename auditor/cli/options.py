@@ -1,6 +1,7 @@
 """The options that several commands share, and how their values are read."""
 
 import datetime
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -73,9 +74,16 @@ Wait = Annotated[
 
 
 def amount(flag: str, text: str, unit: "Unit") -> float:
-    """What a flag says in a unit, such as 90s of a duration; raises UsageError for anything else."""
+    """What a flag says in a unit, such as 90s of a duration; raises UsageError for anything else.
+
+    The number of a flag comes as text: where a unit takes bare numbers, it is read as one.
+    """
+    value: object = text
+    if unit.numbers:
+        with suppress(ValueError):
+            value = float(text)
     try:
-        return float(unit.parse(text))
+        return float(unit.parse(value))
     except ValueError as error:
         raise UsageError(f"{flag} {text[:60]}: {error}") from None
 

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
+MOST_REQUESTS = 1_000_000
+MOST_TOKENS = 20_000_000
+
 
 class Api(StrEnum):
     """Which method of the API is asked."""
@@ -100,16 +103,16 @@ def command(
 
     question = Question(
         concurrency=concurrency,
-        requests=_positive("--requests", requests),
+        requests=_requests("--requests", requests, 1),
         prompt=_range("--prompt-tokens", prompt_tokens),
         output=_range("--output-tokens", output_tokens),
         rate=None if rate is None else positive("--rate", rate, RATE),
         arrivals=arrivals.value,
-        warmup=warmup,
+        warmup=_requests("--warmup", warmup, 0),
         seed=seed,
     )
     endpoint = Endpoint(
-        url=url,
+        url=_address(url),
         model=model,
         api=api.value,
         api_key_env=api_key_env,
@@ -135,9 +138,9 @@ def command(
 # --------------------------------------------------------------------------------------------------------------- flags
 
 
-def _positive(flag: str, value: int) -> int:
-    if value < 1:
-        raise UsageError(f"{flag} {value}: at least one")
+def _requests(flag: str, value: int, least: int) -> int:
+    if not least <= value <= MOST_REQUESTS:
+        raise UsageError(f"{flag} {value}: {least} to {MOST_REQUESTS:,} requests can be held in memory")
     return value
 
 
@@ -150,35 +153,63 @@ def _range(flag: str, text: str) -> tuple[int, int]:
     high = int(amount(flag, last, TOKENS)) if colon else low
     if not 1 <= low <= high:
         raise UsageError(f"{flag} {text[:60]}: needs a length of at least one token, or LO:HI with LO no more than HI")
+    if high > MOST_TOKENS:
+        raise UsageError(f"{flag} {text[:60]}: no more than {MOST_TOKENS:,} tokens, which is beyond every model")
     return low, high
 
 
+def _address(url: str) -> str:
+    from auditor.loading.endpoint import address_fault
+
+    if (fault := address_fault(url, query=False)) is not None:
+        raise UsageError(f"--url: {fault}")
+    return url
+
+
 def _headers(lines: list[str]) -> dict[str, str]:
+    from auditor.loading.endpoint import header_fault
+
     headers = {}
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon or not name.strip():
             raise UsageError("--header: write it as 'Name: value'")
+        if (fault := header_fault(name.strip(), value.strip())) is not None:
+            raise UsageError(f"--header: {fault}")
         headers[name.strip()] = value.strip()
     return headers
 
 
 def _body(text: str | None) -> dict[str, Any]:
+    from auditor.loading.endpoint import OWN_BODY_KEYS
+
     try:
-        body = json.loads(text) if text else {}
+        body = json.loads(text, parse_constant=_no_number) if text else {}
     except (ValueError, RecursionError) as error:
         raise UsageError(f"--extra-body: no JSON ({error})") from None
     if not isinstance(body, dict):
         raise UsageError("--extra-body: needs a JSON object, such as '{\"top_p\": 0.9}'")
+    if own := sorted(OWN_BODY_KEYS & body.keys()):
+        raise UsageError(f"--extra-body: {own[0]} is set by other flags, or by the load itself")
     return body
 
 
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON")
+
+
 def _key(name: str | None) -> str | None:
+    from auditor.loading.endpoint import key_fault, key_name_fault
+
     if name is None:
         return None
-    key = os.environ.get(name)
+    if (fault := key_name_fault(name)) is not None:
+        raise UsageError(f"--api-key-env: {fault}")
+    key = os.environ.get(name, "").strip()
     if not key:
         raise UsageError(f"--api-key-env {name[:60]}: no such environment variable is set; export it first")
+    if (fault := key_fault(key)) is not None:
+        raise UsageError(f"--api-key-env {name[:60]}: the variable {fault}")
     return key
 
 

@@ -10,6 +10,7 @@ from auditor.errors import Problem, ProfileError, UsageError
 from auditor.evidence import Location
 from auditor.loading import rules, traffic
 from auditor.loading.build import build
+from auditor.loading.endpoint import key_fault
 from auditor.loading.files import FileError, read_text
 from auditor.loading.problems import Problems, did_you_mean, dotted, one_line
 from auditor.loads import Logged
@@ -166,8 +167,8 @@ def _key(profile: Profile, folder: Path, environ: Mapping[str, str]) -> tuple[st
         key, where = environ.get(name, "").strip(), f"the environment variable {name}"
     if not key:
         return None, f"{where} is {'empty' if name.startswith('file:') or name in environ else 'not set'}"
-    if not key.isascii() or not key.isprintable():
-        return None, f"{where} holds characters that no HTTP header can carry"
+    if (fault := key_fault(key)) is not None:
+        return None, f"{where} {fault}"
     return key, None
 
 

@@ -6,12 +6,12 @@ from dataclasses import fields, is_dataclass
 from datetime import date
 from itertools import pairwise
 from typing import Any
-from urllib.parse import urlsplit
 
 from auditor.catalog.accelerators import find, is_this_cpu
 from auditor.engines.launch import Launch
 from auditor.engines.speculation import MOST
 from auditor.errors import UsageError
+from auditor.loading.endpoint import OWN_BODY_KEYS, address_fault, header_fault, key_name_fault
 from auditor.loading.problems import Path, Problems, did_you_mean
 from auditor.loading.ranges import goal_out_of_range, out_of_range
 from auditor.loading.traffic import OBSERVED
@@ -22,28 +22,10 @@ __all__ = ["check", "warn"]
 Found = Iterator[tuple[Path, str, tuple[Path, ...]]]
 Rule = Callable[[Profile, Launch | None], Found]
 
-OWN_BODY_KEYS = frozenset(
-    [
-        "model",
-        "messages",
-        "prompt",
-        "stream",
-        "stream_options",
-        "n",
-        "max_tokens",
-        "max_completion_tokens",
-        "min_tokens",
-        "ignore_eos",
-    ]
-)
 SHARE_ROUNDING = 0.011
 """How far the shares of the classes may be from 1 in all: three classes of 33 % are meant as thirds."""
 
 PERCENTILE = re.compile(r"p(0?[1-9]|[1-9][0-9]|(?=.*[1-9])[0-9]{1,2}\.[0-9]{1,4})")
-_LITERAL_KEY = re.compile(r"(?:sk|hf|pk|rk|gsk|xai|nvapi|ghp|key|bearer)[-_ ].{4,}", re.IGNORECASE)
-_LONG_RANDOM = re.compile(r"(?=.*\d)(?=.*[a-z])[A-Za-z0-9_]{20,}")
-_ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 def check(profile: Profile, launch: Launch | None, problems: Problems) -> None:
@@ -208,29 +190,8 @@ def _urls(profile: Profile, launch: Launch | None) -> Found:
 
 
 def _url(url: str, path: Path) -> Found:
-    """Messages never show the address itself: it may hold a password."""
-    try:
-        parts = urlsplit(url)
-        port_is_fine = parts.port is None or parts.port > 0
-    except ValueError:
-        yield path, "this is no valid address; check its host, port and brackets", ()
-        return
-    if re.search(r"[\s\x00-\x1f\\]", url):
-        yield path, "an address holds no blanks, control characters or backslashes", ()
-    elif parts.scheme not in ("http", "https"):
-        yield path, "needs an address with its scheme, such as http://127.0.0.1:8000/v1", ()
-    elif not parts.hostname or not port_is_fine or not _can_be_host(parts.hostname):
-        yield path, "needs a host, such as http://127.0.0.1:8000/v1", ()
-    elif parts.fragment or (parts.query and path[-1] == "url"):
-        yield path, "needs an address without '?' or '#'", ()
-
-
-def _can_be_host(name: str) -> bool:
-    """Whether a resolver takes this name: labels of up to 63 characters (RFC 1035, 2.3.4), once encoded."""
-    try:
-        return len(name.encode("idna")) <= 253
-    except UnicodeError:
-        return False
+    if (fault := address_fault(url, query=path[-1] != "url")) is not None:
+        yield path, fault, ()
 
 
 def _key(profile: Profile, _launch: Launch | None) -> Found:
@@ -238,20 +199,15 @@ def _key(profile: Profile, _launch: Launch | None) -> Found:
     name, path = profile.endpoint.api_key_env, ("endpoint", "api_key_env")
     if name is None or name.startswith("file:"):
         return
-    if _LITERAL_KEY.fullmatch(name) or _LONG_RANDOM.fullmatch(name):
-        yield path, "this looks like a key itself; put it into an environment variable and give the variable's name", ()
-    elif not _ENVIRONMENT_NAME.fullmatch(name):
-        yield path, "needs the name of an environment variable (such as LLM_API_KEY), or file:PATH", ()
+    if (fault := key_name_fault(name)) is not None:
+        yield path, fault, ()
 
 
 def _request_extras(profile: Profile, _launch: Launch | None) -> Found:
     """Headers that HTTP can carry; no body keys that the audit must set itself."""
     for name, value in profile.endpoint.headers.items():
-        path: Path = ("endpoint", "headers", name)
-        if not _HEADER_NAME.fullmatch(name) or re.search(r"[^\t\x20-\x7e]", value):
-            yield path, "HTTP cannot carry this header; use plain letters, digits and punctuation", ()
-        elif name.lower() in ("host", "content-length", "transfer-encoding", "connection", "content-type"):
-            yield path, "the audit sets this header itself", ()
+        if (fault := header_fault(name, value)) is not None:
+            yield ("endpoint", "headers", name), fault, ()
     for name in profile.endpoint.extra_body:
         if name in OWN_BODY_KEYS:
             yield ("endpoint", "extra_body", name), "the audit sets this key itself", ()

@@ -43,7 +43,10 @@ class Place:
 
 def place_of(url: str) -> Place:
     """The addresses of `endpoint.url`. Raises PreflightFailed for a URL that cannot be an API root."""
-    parts = urlsplit(url if "://" in url else f"http://{url}")
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+    except ValueError as error:
+        raise PreflightFailed(f"endpoint.url: no address ({error}); write http://HOST:PORT/v1") from None
     shown = urlunsplit(parts._replace(path=parts.path.rstrip("/"), fragment=""))
     if "://" not in url:
         raise PreflightFailed(f"endpoint.url: {url} has no scheme; write {shown}")

@@ -64,7 +64,8 @@ async def measure(
     load = load_of(question)
     events(Event(kind="load_start", load=load.id, total=question.requests, text=_described(question)))
     source: LoadSource = Workers(LocalSource(ready.target, ready.prompts, deadlines), await self_check())
-    measurement = await source.run(load, on_sample=_telling(events, question.requests), stop=_gone(question))
+    measured = await source.run(load, on_sample=_telling(events, question.requests), stop=_gone(question))
+    measurement = _shown(measured, hide)
     ended = Event(kind="load_end", load=load.id, done=len(measurement.samples), text=measurement.stopped or "")
     events(ended)
     _check_answered(measurement)
@@ -74,7 +75,7 @@ async def measure(
         model=ready.target.model,
         api=ready.target.api,
         counted=ready.counted,
-        measurement=_shown(measurement, hide),
+        measurement=measurement,
         notes=ready.notes,
     )
 
@@ -188,9 +189,16 @@ def _redactor(endpoint: Endpoint, key: str | None) -> Redactor:
 
 
 def _shown(measurement: Measurement, hide: Redactor) -> Measurement:
-    """The measurement with what servers said of each request as it may be shown."""
-    samples, warmup = (
-        tuple(replace(s, detail=hide.text(s.detail)) if s.detail else s for s in every)
-        for every in (measurement.samples, measurement.warmup)
-    )
-    return replace(measurement, samples=samples, warmup=warmup)
+    """The measurement with every word of a server as it may be shown, and flags of the command line in its errors."""
+
+    def shown(sample: Sample) -> Sample:
+        detail, own, end = ((hide.text(text) if text else text) for text in _words(sample))
+        return replace(sample, detail=detail and _flagged(detail), server_id=own, finish_reason=end)
+
+    stopped = measurement.stopped and _flagged(hide.text(measurement.stopped))
+    samples, warmup = (tuple(map(shown, every)) for every in (measurement.samples, measurement.warmup))
+    return replace(measurement, samples=samples, warmup=warmup, stopped=stopped)
+
+
+def _words(sample: Sample) -> tuple[str | None, str | None, str | None]:
+    return sample.detail, sample.server_id, sample.finish_reason

@@ -40,6 +40,7 @@ _TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 _MOST_TOKENS = 10**9  # of one request: whatever is more is no count
 _MOST_TEXT = 200  # characters a token in the mean: no vocabulary's tokens are so long
 _MOST_TRIES = 10**6
+_LONGEST_WORD = 200  # characters of an id or of a reason to end, which are kept as words
 _BROKEN = ("abort", "error")
 
 
@@ -197,7 +198,7 @@ class Tally:
             if choice.get("error"):
                 self._fail("in_stream", error_text(choice["error"]))
         if self._id is None and isinstance(message.get("id"), str | int):
-            self._id = str(message["id"])
+            self._id = str(message["id"])[:_LONGEST_WORD]
         usage = message.get("usage")
         if isinstance(usage, dict):
             self._usage = usage
@@ -216,7 +217,7 @@ class Tally:
             empty, stop_reason = empty or weight.empty, stop_reason or weight.stop_reason
             finish = weight.finish or finish
         if finish:
-            self.finish, self._finish_at = finish, at
+            self.finish, self._finish_at = finish[:_LONGEST_WORD], at
             if finish in _BROKEN:
                 self._fail("in_stream", f"the server ended the reply with finish_reason {finish}")
         self._reasoned = self._reasoned or reasoning > 0

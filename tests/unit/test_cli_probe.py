@@ -111,7 +111,18 @@ def test_every_flag_reaches_the_instrument(audit, asked, monkeypatch):
         (["--prompt-tokens", "20:10"], "--prompt-tokens 20:10: needs a length of at least one token"),
         (["--prompt-tokens", "many"], "--prompt-tokens many: needs a whole number of tokens"),
         (["--output-tokens", "0"], "--output-tokens 0: needs a length of at least one token"),
-        (["--requests", "0"], "--requests 0: at least one"),
+        (["--requests", "0"], "--requests 0: 1 to 1,000,000 requests"),
+        (["--requests", "1000000000"], "--requests 1000000000: 1 to 1,000,000 requests"),
+        (["--warmup", "1000000000"], "--warmup 1000000000: 0 to 1,000,000 requests"),
+        (["--prompt-tokens", "1:1000M"], "--prompt-tokens 1:1000M: no more than 20,000,000 tokens"),
+        (["--url", "http://[::1/v1"], "--url: this is no valid address"),
+        (["--url", "127.0.0.1:8000/v1"], "--url: needs an address with its scheme"),
+        (["--url", ""], "--url: needs an address with its scheme"),
+        (["--header", "X-A: b\r\nX-C: d"], "--header: HTTP cannot carry this header"),
+        (["--header", "X-Ä: b"], "--header: HTTP cannot carry this header"),
+        (["--header", "Content-Length: 5"], "--header: the audit sets this header itself"),
+        (["--extra-body", '{"stream": false}'], "--extra-body: stream is set by other flags"),
+        (["--api-key-env", "sk-1234567"], "--api-key-env: this looks like a key itself"),
         (["--rate", "5"], "--rate 5: needs its unit: write 5/s"),
         (["--rate", "0/s"], "--rate 0/s: more than 0 is needed"),
         (["--error-rate", "1.5"], "--error-rate 1.5: "),
@@ -119,6 +130,7 @@ def test_every_flag_reaches_the_instrument(audit, asked, monkeypatch):
         (["--stall", "0s"], "--stall 0s: more than 0 is needed"),
         (["--header", "nonsense"], "--header: write it as 'Name: value'"),
         (["--extra-body", "{"], "--extra-body: no JSON"),
+        (["--extra-body", '{"a": NaN}'], "--extra-body: no JSON (NaN is no number of JSON)"),
         (["--extra-body", "[1]"], "--extra-body: needs a JSON object"),
         (["--api-key-env", "D_NO_SUCH_KEY"], "--api-key-env D_NO_SUCH_KEY: no such environment variable"),
         (["--requests-out", "/nowhere/at/all.jsonl"], "--requests-out /nowhere/at/all.jsonl: the folder /nowhere/at"),
@@ -136,7 +148,8 @@ def test_wrong_values_are_one_line_and_send_nothing(audit, asked, flags, said):
 
 
 @pytest.mark.parametrize(
-    ("failures", "allowed", "code"), [(0, "0%", 0), (1, "1%", 1), (1, "25%", 0), (2, "25%", 1), (4, "99%", 1)]
+    ("failures", "allowed", "code"),
+    [(0, "0%", 0), (1, "1%", 1), (1, "25%", 0), (2, "25%", 1), (4, "99%", 1), (1, "0.25", 0), (2, "0.25", 1)],
 )
 def test_more_failures_than_allowed_exit_with_1(audit, asked, failures, allowed, code):
     samples = [changed(FAILED if i < failures else GOOD, index=i) for i in range(4)]
@@ -263,6 +276,15 @@ def test_an_endpoint_that_is_not_there_is_one_line_and_3(audit):
     assert (code, out) == (3, "")
     assert "nothing listens at 127.0.0.1:1" in err.splitlines()[-1]
     assert "Traceback" not in err
+
+
+def test_a_key_that_no_header_can_carry_is_refused(audit, asked, monkeypatch):
+    monkeypatch.setenv("D_KEY", "sesame\r\nX-Admin: 1")
+    assert audit(*ASKED, "--api-key-env", "D_KEY") == (
+        2,
+        "",
+        "audit: --api-key-env D_KEY: the variable holds characters that no HTTP header can carry\n",
+    )
 
 
 def test_no_key_is_ever_shown(audit, monkeypatch):

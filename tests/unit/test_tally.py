@@ -272,6 +272,11 @@ def test_a_reply_without_a_token_is_no_good_reply() -> None:
     assert read().detail == "the reply ended without a single token"
 
 
+def test_an_id_of_a_megabyte_is_not_kept() -> None:
+    got = read(delta(content="a") | {"id": "i" * 1_000_000}, text("b", "x" * 1_000_000))
+    assert (got.server_id, got.finish_reason, got.error) == ("i" * 200, "x" * 200, None)
+
+
 def test_broken_json_is_named() -> None:
     got = read(delta(content="a"), "{broken", delta("stop"))
     assert (got.error, got.detail) == ("protocol", "event 2 is not JSON: b'{broken'")

@@ -13,7 +13,7 @@ from auditor.probe.events import Event
 from auditor.probe.instrument import measure
 from auditor.probe.target import Deadlines
 from auditor.profile import Endpoint as Declared
-from tests.wire.byteserver import ByteServer
+from tests.wire.byteserver import ByteServer, chunked, head, sse
 from tests.wire.endpoint import Endpoint, Told
 
 WAITS = Deadlines(connect=5, first_token=30, gap=10, total=200)
@@ -160,3 +160,36 @@ def test_nobody_there_is_told_in_the_words_of_the_command_line() -> None:
         run_virtual(run())
     assert "127.0.0.1:9" in str(raised.value)
     assert "endpoint." not in str(raised.value)
+
+
+def test_no_word_of_a_server_shows_a_secret() -> None:
+    """A gateway may put the key into anything: an id, a reason to end, an error, a first line that is no HTTP."""
+    key = "sesame-street-7"
+    told = f'{{"id":"{key}","choices":[{{"delta":{{"content":"a"}},"finish_reason":"{key}"}}]}}'
+    endpoint = Endpoint()
+
+    async def run(*answer: bytes) -> Probed:
+        async with ByteServer(
+            lambda r, n: [(0.01, part) for part in answer] if "completions" in r.path else endpoint(r, n)
+        ) as server:
+            question = Question(concurrency=1, requests=1, prompt=(16, 16), output=(1, 1))
+            return await measure(question, Declared(url=server.url), key, lambda event: None, WAITS)
+
+    reply = sse(told) + sse("[DONE]") + chunked(b"")
+    (mine,) = [row(sample) for sample in run_virtual(run(head(), reply)).measurement.samples]
+    assert (mine["server_id"], mine["finish_reason"], mine["ok"]) == ("***", "***", True)
+    with pytest.raises(NothingMeasured) as raised:
+        run_virtual(run(f"{key} is no HTTP\r\n\r\n".encode()))
+    assert key not in str(raised.value)
+
+
+def test_errors_of_single_requests_name_flags() -> None:
+    endpoint, moved = Endpoint(), b"HTTP/1.1 301 Moved\r\nlocation: /v2\r\ncontent-length: 0\r\n\r\n"
+
+    async def run() -> Probed:
+        async with ByteServer(lambda r, n: [(0.01, moved)] if "completions" in r.path else endpoint(r, n)) as server:
+            question = Question(concurrency=1, requests=1, prompt=(16, 16), output=(1, 1))
+            return await measure(question, Declared(url=server.url), None, lambda event: None, WAITS)
+
+    (said,) = document(run_virtual(run()))["error_details"].values()
+    assert "put the final address in --url" in said
