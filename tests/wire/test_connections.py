@@ -2,7 +2,8 @@
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -12,7 +13,7 @@ from auditor.measurement import Measurement
 from auditor.probe.load import LocalSource
 from auditor.probe.pool import Pool
 from auditor.probe.prompts import Prompts
-from auditor.probe.target import Deadlines, Target, address_of, request_bytes
+from auditor.probe.target import Address, Deadlines, Target, address_of, request_bytes
 from auditor.probe.transport import Exchange, exchange
 from tests.wire.byteserver import CLOSE, HOLD, RESET, ByteServer, Request, Script, chunked, head, sse, tokens
 
@@ -33,6 +34,25 @@ def load(
             return await source.run(Load(id="l", purpose="slo", concurrency=slots, shapes=(shape,) * count)), server
 
     return run_virtual(run())
+
+
+@asynccontextmanager
+async def listening(
+    serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+) -> AsyncIterator[Address]:
+    """Where a server of a test's own listens; none of its connections outlives it."""
+    writers: list[asyncio.StreamWriter] = []
+
+    async def serving(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        await serve(reader, writer)
+
+    server = await asyncio.start_server(serving, "127.0.0.1", 0)
+    async with server:
+        yield address_of(Target(url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", model="m"))
+        for writer in writers:
+            writer.transport.abort()
+        await asyncio.sleep(0.1)
 
 
 def errors(measured: Measurement) -> list[str | None]:
@@ -163,9 +183,7 @@ def test_a_connection_on_which_something_came_unasked_is_not_used(said: bytes) -
             await reader.readuntil(b"\r\n\r\n")
             writer.write(head() + DONE)
 
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        async with server:
-            address = address_of(Target(url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", model="m"))
+        async with listening(serve) as address:
             pool = Pool(address, WAITS)
             await pool.fill(1)
             await asyncio.sleep(1)
@@ -191,9 +209,7 @@ def test_a_side_that_the_server_closes_after_its_reply_ends_nothing_else() -> No
             writer.write_eof()
             sizes.append(len(await reader.read()))
 
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        async with server:
-            address = address_of(Target(url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", model="m"))
+        async with listening(serve) as address:
             pool = Pool(address, WAITS)
             record = Exchange(begun=pool.receiver.now())
             await exchange(pool, request_bytes(address, {}, b""), record)
@@ -217,9 +233,7 @@ def test_an_answer_before_the_request_is_written_is_read_though_the_server_close
             await asyncio.sleep(1)
             writer.transport.abort()
 
-        server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=2**16)
-        async with server:
-            address = address_of(Target(url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", model="m"))
+        async with listening(serve) as address:
             pool = Pool(address, WAITS)
             record = Exchange(begun=pool.receiver.now())
             await exchange(pool, request_bytes(address, {}, b"x" * 20_000_000), record)
@@ -239,9 +253,7 @@ def test_a_connection_that_breaks_while_a_large_request_is_written_is_cut_off() 
             await reader.readuntil(b"\r\n\r\n")
             writer.transport.abort()
 
-        server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=2**16)
-        async with server:
-            address = address_of(Target(url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", model="m"))
+        async with listening(serve) as address:
             pool = Pool(address, WAITS)
             record = Exchange(begun=pool.receiver.now())
             await exchange(pool, request_bytes(address, {}, b"x" * 20_000_000), record)
