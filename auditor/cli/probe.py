@@ -60,6 +60,7 @@ Stall = Annotated[
 KeyName = Annotated[str | None, option("--api-key-env", metavar="NAME", text="The variable that holds the API key.")]
 Header = Annotated[list[str] | None, option("--header", metavar="NAME:VALUE", text="Sent along; repeatable.")]
 ExtraBody = Annotated[str | None, option("--extra-body", metavar="JSON", text="Merged into every request's body.")]
+Insecure = Annotated[bool, typer.Option("--insecure", help="Take any certificate of the server.", show_default=False)]
 Rows = Annotated[Path | None, option("--requests-out", metavar="FILE", text="A JSON line for each measured request.")]
 
 
@@ -78,6 +79,7 @@ def command(
     api_key_env: KeyName = None,
     header: Header = None,
     extra_body: ExtraBody = None,
+    insecure: Insecure = False,
     error_rate: ErrorRate = "1%",
     stall: Stall = "60s",
     wait: Wait = "0s",
@@ -119,6 +121,7 @@ def command(
         metrics=None,
         headers=_headers(header or []),
         extra_body=_body(extra_body),
+        verify_tls=not insecure,
     )
     allowed, patience = amount("--error-rate", error_rate, SHARE), amount("--wait", wait, DURATION)
     deadlines = Deadlines(gap=positive("--stall", stall, DURATION))

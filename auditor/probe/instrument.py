@@ -34,6 +34,7 @@ _FLAGS: Mapping[str, str] = {
     "endpoint.api_key_env": "--api-key-env",
     "endpoint.api": "--api",
     "endpoint.headers": "--header",
+    "endpoint.verify_tls: false": "--insecure",
 }
 
 
@@ -76,7 +77,7 @@ async def measure(
         api=ready.target.api,
         counted=ready.counted,
         measurement=measurement,
-        notes=ready.notes,
+        notes=(*ready.notes, *_unchecked(endpoint)),
     )
 
 
@@ -178,7 +179,13 @@ def _check_answered(measurement: Measurement) -> None:
 
 def _flagged(text: str) -> str:
     """A message that names fields of a profile, naming flags instead."""
-    return re.sub(r"\bendpoint\.[a-z_]+", lambda match: _FLAGS.get(match[0], match[0]), text)
+    return re.sub(r"\bendpoint\.[a-z_]+(?:: false)?", lambda match: _FLAGS.get(match[0], match[0]), text)
+
+
+def _unchecked(endpoint: Endpoint) -> tuple[str, ...]:
+    if endpoint.verify_tls or not endpoint.url.startswith("https:"):
+        return ()
+    return ("nobody checked the certificate (--insecure): whether this is the service is not known",)
 
 
 def _redactor(endpoint: Endpoint, key: str | None) -> Redactor:

@@ -291,3 +291,8 @@ def test_no_key_is_ever_shown(audit, monkeypatch):
     monkeypatch.setenv("D_KEY", "sesame-street-7")
     _, out, err = audit(*ASKED, "--api-key-env", "D_KEY", "--header", "X-Api-Key: sesame-street-8")
     assert "sesame" not in out + err
+
+
+def test_a_certificate_need_not_be_checked(audit, asked):
+    assert audit(*ASKED, "--insecure")[0] == 0
+    assert asked["endpoint"].verify_tls is False

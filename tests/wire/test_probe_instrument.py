@@ -15,6 +15,7 @@ from auditor.probe.target import Deadlines
 from auditor.profile import Endpoint as Declared
 from tests.wire.byteserver import ByteServer, chunked, head, sse
 from tests.wire.endpoint import Endpoint, Told
+from tests.wire.habits import certified
 
 WAITS = Deadlines(connect=5, first_token=30, gap=10, total=200)
 WORDS = {"fail": "http_5xx", "stall": "stalled", "drop": "cut_off", "in_stream": "in_stream"}
@@ -193,3 +194,17 @@ def test_errors_of_single_requests_name_flags() -> None:
 
     (said,) = document(run_virtual(run()))["error_details"].values()
     assert "put the final address in --url" in said
+
+
+def test_an_untrusted_certificate_is_refused_unless_the_user_takes_any() -> None:
+    async def run(verify: bool) -> Probed:
+        async with ByteServer(Endpoint(), tls=certified()) as server:
+            question = Question(concurrency=1, requests=1, prompt=(16, 16), output=(1, 1))
+            declared = Declared(url=server.url, verify_tls=verify)
+            return await measure(question, declared, None, lambda event: None, WAITS)
+
+    with pytest.raises(PreflightFailed, match=r"is not trusted .*set --insecure"):
+        run_virtual(run(True))
+    probed = run_virtual(run(False))
+    assert (document(probed)["requests"]["ok"], len(probed.notes)) == (1, 1)
+    assert "nobody checked the certificate" in probed.notes[0]
