@@ -48,7 +48,7 @@ def feed(profile: Profile, limit: int | None, log: Sequence[Logged], most: int) 
     """What a plan of at most `most` requests at the target sends: the busiest part of a log that tells times or shared
     blocks, begun anew where it is shorter; else the mix of the classes.
     """
-    if not any(row.at is not None or row.blocks for row in log):
+    if most < 1 or not any(row.at is not None or row.blocks for row in log):
         return Feed(profile, limit)
     rows = tuple(islice(_again(_busiest(log, most)), most))
     return Feed(profile, limit, rows, tuple(_asked(profile.traffic.classes[0], rows, limit)))

@@ -110,3 +110,9 @@ def test_bursts_crowd_more_than_independent_users() -> None:
 
     assert squared("poisson") == pytest.approx(2, rel=0.15)
     assert squared("bursts") == pytest.approx(5, rel=0.2)
+
+
+def test_requests_too_long_for_any_budget_are_planned_as_none() -> None:
+    huge = TrafficClass(name="observed", prompt_tokens=Lengths(p50=10**9), output_tokens=Lengths(p50=10**9))
+    assert make_plan(profile(classes=(huge,)), log=[Logged(0.0, 10**9, 10**9)]).loads == ()
+    assert feed(profile(), None, log(0.0, 1.0), 0).rows == ()
