@@ -187,9 +187,9 @@ def _good(records: list[Any]) -> list[Seen]:
     ]
 
 
-def _errors(said: list[float], true: list[float]) -> str:
+def _errors(told: list[float | None], known: list[float | None]) -> str:
     """Differences of times of the same rank, in ms: median and 99th percentile."""
-    said, true = sorted(said), sorted(true)
+    said, true = (sorted(time for time in times if time is not None) for times in (told, known))
     off = sorted(abs(value - true[index * len(true) // len(said)]) for index, value in enumerate(said))
     return " / ".join(f"{off[int(share * len(off))]:.2f}" for share in (0.5, 0.99)) if off else "-"
 

@@ -53,7 +53,8 @@ class Seen:
     """One request that a program counts as a success: times in ms, tokens."""
 
     ttft: float
-    tpot: float
+    tpot: float | None
+    """None: not told."""
     prompt: int
     output: int
 
