@@ -64,6 +64,11 @@ def both(measure: Measure, planned: Sequence[Load]) -> tuple[Measurement, ...]:
     return tuple(done)
 
 
+def audited(seed: int) -> tuple[Measurement, ...]:
+    """One audit in virtual time."""
+    return both(virtual(seed), loads(seed))
+
+
 def limits(measured: Sequence[Measurement], shares: Sequence[float]) -> dict[float, float]:
     """For each share the seconds to the first token that so many of all requests take longer than."""
     waits = [s.ttft + (s.late or 0.0) for m in measured for s in m.judged if s.ttft is not None]

@@ -1,11 +1,15 @@
 """One audit of one emulated deployment, whole, in virtual time: client and server share a loop and real sockets."""
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 import yaml
 
 from auditor.emulator.clock import run_virtual
@@ -15,6 +19,7 @@ from auditor.emulator.spec import Faults, Spec, spec_from
 from auditor.evidence import Finding, Report
 from auditor.loading import load_profile
 from auditor.run import Options, audit, declare
+from tests.spread import workers
 
 ROOT = Path(__file__).parents[2]
 
@@ -101,6 +106,21 @@ class Scenario:
         path = folder / "profile.yaml"
         path.write_text(yaml.safe_dump(changed(self.base, self.profile)))
         return run_virtual(_audited(path, lambda spec: replace(spec, faults=self.faults, **self.served), options))
+
+
+@contextmanager
+def running(
+    scenarios: Mapping[str, Scenario], request: pytest.FixtureRequest
+) -> Iterator[Mapping[str, Future[Outcome]]]:
+    """The scenarios of those tests that were chosen, by the tests' names, on all cores at once."""
+    chosen = {item.name for item in request.session.items if item.path == request.path}
+    with workers() as pool:
+        yield {name: pool.submit(_outcome, scenario) for name, scenario in scenarios.items() if name in chosen}
+
+
+def _outcome(scenario: Scenario) -> Outcome:
+    with TemporaryDirectory() as folder:
+        return scenario.run(Path(folder))
 
 
 async def _audited(path: Path, twist: Callable[[Spec], Spec], options: Mapping[str, Any]) -> Outcome:

@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pytest
@@ -16,6 +16,7 @@ from auditor.probe.load import LocalSource
 from auditor.probe.prompts import Prompts
 from auditor.probe.target import Target
 from tests.e2e import aa
+from tests.spread import spread
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +28,7 @@ AUDITS, OVER_A_SOCKET = 200, 10
 class Truth:
     """Many audits of one deployment, and for each share the limit that so many of all their requests miss."""
 
-    audits: tuple[tuple[Measurement, ...], ...]
+    audits: Sequence[tuple[Measurement, ...]]
     limits: Mapping[float, float]
 
     def verdicts(self, share: float) -> Counter[str]:
@@ -36,7 +37,7 @@ class Truth:
 
 @pytest.fixture(scope="module", name="truth")
 def _truth() -> Truth:
-    audits = tuple(aa.both(aa.virtual(seed), aa.loads(seed)) for seed in range(AUDITS))
+    audits = spread(aa.audited, range(AUDITS))
     return Truth(audits, aa.limits([m for audit in audits for m in audit], (GOOD, AT_THE_LIMIT, BAD)))
 
 
@@ -58,13 +59,17 @@ def test_at_the_limit_few_audits_are_wrong_either_way(truth: Truth) -> None:
 
 def test_over_a_socket_it_is_the_same(truth: Truth) -> None:
     """The real client on the emulator's server."""
-    runs = [run_virtual(_over_a_socket(seed)) for seed in range(OVER_A_SOCKET)]
+    runs = spread(_over_a_socket, range(OVER_A_SOCKET))
     good, bad = (Counter(aa.verdict_of(measured, truth.limits[share]) for measured in runs) for share in (GOOD, BAD))
     assert (good["READY"] >= 8, good["NOT READY"]) == (True, 0), good
     assert (bad["NOT READY"] >= 6, bad["READY"]) == (True, 0), bad
 
 
-async def _over_a_socket(seed: int) -> tuple[Measurement, ...]:
+def _over_a_socket(seed: int) -> tuple[Measurement, ...]:
+    return run_virtual(_audited(seed))
+
+
+async def _audited(seed: int) -> tuple[Measurement, ...]:
     emulator = Emulator(replace(aa.SPEC, template_tokens=0, seed=random.Random(f"{seed}").randrange(1 << 30)))
     await emulator.start()
     done: list[Measurement] = []

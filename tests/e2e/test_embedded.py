@@ -1,12 +1,14 @@
 """The shipped embedded profile, changed in one place: exactly the question concerned must flip."""
 
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.e2e.scenario import ROOT, Scenario, changed
+from tests.e2e.scenario import ROOT, Outcome, Scenario, changed, running
 
 PROFILES = ROOT / "profiles"
 MONITORING = {
@@ -33,10 +35,23 @@ CHANGES: dict[str, tuple[Scenario, str]] = {
 }
 
 
+HEALTHY = ["embedded", "embedded-decode-heavy"]
+
+
+@pytest.fixture(scope="module")
+def ran(request: pytest.FixtureRequest) -> Iterator[Mapping[str, Future[Outcome]]]:
+    scenarios = {f"test_one_change_flips_one_question[{name}]": scenario for name, (scenario, _) in CHANGES.items()}
+    healthy = {f"test_a_healthy_deployment_is_ready[{name}]": Scenario(base=shipped(name)) for name in HEALTHY}
+    with running(healthy | scenarios, request) as outcomes:
+        yield outcomes
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["embedded", "embedded-decode-heavy"])
-def test_a_healthy_deployment_is_ready(name: str, tmp_path: Path) -> None:
-    outcome = Scenario(base=shipped(name)).run(tmp_path)
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_deployment_is_ready(
+    name: str, ran: Mapping[str, Future[Outcome]], request: pytest.FixtureRequest
+) -> None:
+    outcome = ran[request.node.name].result()
     bad: dict[str, Any] = {f.rule: f.why for f in outcome.report.findings if f.status in ("fail", "inconclusive")}
     assert outcome.report.exit_code == 0, bad
 
@@ -53,9 +68,10 @@ def test_an_error_rate_that_the_budget_cannot_prove_leaves_only_its_question_ope
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CHANGES)
-def test_one_change_flips_one_question(name: str, tmp_path: Path) -> None:
-    scenario, question = CHANGES[name]
-    outcome = scenario.run(tmp_path)
+def test_one_change_flips_one_question(
+    name: str, ran: Mapping[str, Future[Outcome]], request: pytest.FixtureRequest
+) -> None:
+    outcome, question = ran[request.node.name].result(), CHANGES[name][1]
     expected = {"W": "pass", "H": "pass", "K": "pass", "M": "pass"} | {question: "fail"}
     seen = {f"{f.rule} {f.subject} {f.status}: {f.why}" for f in outcome.report.findings if f.status != "pass"}
     assert outcome.statuses() == expected, seen

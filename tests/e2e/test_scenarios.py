@@ -4,7 +4,8 @@ Every row names what is wrong, the verdict, the exit code, how each question end
 differs in that one thing and must end otherwise. Virtual time: minutes of load cost seconds.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from auditor.emulator.spec import Faults
-from tests.e2e.scenario import HEALTHY, Scenario, changed
+from tests.e2e.scenario import HEALTHY, Outcome, Scenario, changed, running
 
 SGLANG = changed(
     HEALTHY,
@@ -295,10 +296,17 @@ ROWS = [
 ]
 
 
+@pytest.fixture(scope="module")
+def ran(request: pytest.FixtureRequest) -> Iterator[Mapping[str, Future[Outcome]]]:
+    scenarios = {f"test_scenario[{row.name}]": row.scenario for row in ROWS}
+    with running(scenarios | {f"test_twin[{name}]": twin for name, twin in _twins().items()}, request) as outcomes:
+        yield outcomes
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_scenario(row: Row, tmp_path: Path) -> None:
-    outcome = row.scenario.run(tmp_path)
+def test_scenario(row: Row, ran: Mapping[str, Future[Outcome]], request: pytest.FixtureRequest) -> None:
+    outcome = ran[request.node.name].result()
     wrong = {question for question, status in outcome.statuses().items() if status == "fail"}
     unclear = {question for question, status in outcome.statuses().items() if status == "inconclusive"}
     seen = {f"{finding.rule} {finding.status}" for finding in outcome.report.findings}
@@ -314,8 +322,8 @@ def _twins() -> dict[str, Scenario]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", _twins())
-def test_twin(name: str, tmp_path: Path) -> None:
-    outcome = _twins()[name].run(tmp_path)
+def test_twin(name: str, ran: Mapping[str, Future[Outcome]], request: pytest.FixtureRequest) -> None:
+    outcome = ran[request.node.name].result()
     bad: dict[str, Any] = {f.rule: f.why for f in outcome.report.findings if f.status in ("fail", "inconclusive")}
     assert outcome.report.exit_code == 0, bad
     assert outcome.report.verdict == "READY"

@@ -5,6 +5,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 import trials
@@ -17,6 +18,7 @@ from auditor.probe.load import LocalSource
 from auditor.probe.prompts import Prompts
 from auditor.probe.target import Target
 from auditor.theory.classify import Classification, PhaseBound, classify
+from tests.spread import spread
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +27,7 @@ pytestmark = pytest.mark.slow
 class Outcome:
     """What was told of a trial, what is true, and how far off the shares of the peaks are that it calls identified."""
 
-    trial: Trial
+    where: str
     told: PhaseBound
     truth: str
     off: dict[str, float]
@@ -36,9 +38,7 @@ class Outcome:
 
     @property
     def words(self) -> str:
-        trial = self.trial
-        where = f"{trial.geometry.name} on {trial.spec.tensor_parallel} x {trial.device.key}, {trial.batch} streams"
-        return f"{trial.seed}: {where}: {self.truth} told as {self.told.bound} of {self.told.possible}"
+        return f"{self.where}: {self.truth} told as {self.told.bound} of {self.told.possible}"
 
 
 def outcome(trial: Trial, phase: str, found: Classification, longest: float) -> Outcome:
@@ -47,16 +47,18 @@ def outcome(trial: Trial, phase: str, found: Classification, longest: float) -> 
     truths = {"weights": trial.truth.weights, "cache": trial.truth.cache, "flops": trial.truth.flops(int(longest))}
     shares = {name: getattr(found, name) for name in truths}
     off = {name: e.share.point / truths[name] - 1 for name, e in shares.items() if e is not None and e.identified}
-    return Outcome(trial, told, trials.leader(getattr(trial.truth, phase)), off)
+    where = f"{trial.geometry.name} on {trial.spec.tensor_parallel} x {trial.device.key}, {trial.batch} streams"
+    return Outcome(f"{trial.seed}: {where}", told, trials.leader(getattr(trial.truth, phase)), off)
+
+
+def tried(seed: int, phase: str, tied: bool) -> Outcome:
+    trial = trials.draw_trial(seed, phase, tied=tied)
+    told, ladders = trials.classified(trial)
+    return outcome(trial, phase, told, max(n for n, _ in ladders.prompts))
 
 
 def outcomes(seeds: Iterable[int], phase: str, *, tied: bool = False) -> list[Outcome]:
-    found = []
-    for seed in seeds:
-        trial = trials.draw_trial(seed, phase, tied=tied)
-        told, ladders = trials.classified(trial)
-        found.append(outcome(trial, phase, told, max(n for n, _ in ladders.prompts)))
-    return found
+    return spread(partial(tried, phase=phase, tied=tied), seeds)
 
 
 def summary(name: str, found: list[Outcome]) -> str:
