@@ -20,7 +20,7 @@ an SLO that is missed even if each doubtful request is judged in the service's f
 | T511 | speculation on synthetic text | TPS and E2E passes |
 | T512 | stopped early, or beyond the budget | passes |
 | T513 | the client adds too much to a first token by itself | failures of latency that it explains |
-| T514 | the requests of an open loop were not sent on time | passes, failures of latency that lateness explains |
+| T514 | the requests of an open loop were not sent on time | failures that lateness explains, passes if much |
 | T515 | what comes does not go (Little's law) | passes of latency |
 | T516 | requests fare like their neighbours | nothing: each SLO counts them for less |
 | T517 | replies ended within their reasoning | failures of the first answer that they make |
