@@ -92,6 +92,18 @@ def test_a_replay_answers_by_length_and_by_moment(tmp_path: Path) -> None:
     assert unknown == ["GET /other"]
 
 
+def test_a_question_has_its_own_answer_whatever_was_asked_before(tmp_path: Path) -> None:
+    """Requests as long as each other, in another order, one of them twice."""
+    asked = [f"POST /tokenize HTTP/1.1\r\n\r\n{{{word} {word}}}" for word in ("the", "and", "for")]
+    with lzma.open(tmp_path / "r.jsonl.xz", "wt", encoding="utf-8") as out:
+        for number, request in enumerate(asked):
+            row = {"at": number, "end": number + 1, "request": request, "reply": f"{number}", "reads": [[0, 1]]}
+            out.write(json.dumps(row) + "\n")
+    replay = Replay(load(tmp_path / "r.jsonl.xz"))
+    found = [replay._find(asked[number].encode()) for number in (2, 0, 2, 1)]
+    assert [exchange and exchange.reply for exchange in found] == [b"2", b"0", b"2", b"1"]
+
+
 def test_a_load_through_the_recorder_is_the_same_when_replayed(tmp_path: Path) -> None:
     shapes = tuple(Shape(cls="c", prompt_tokens=20 * (n + 1), output_tokens=3) for n in range(6))
     plan = Load(id="l", purpose="slo", concurrency=1, shapes=shapes)
