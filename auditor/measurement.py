@@ -174,7 +174,8 @@ class ClientHealth:
     """How the client itself did: event-loop lag (s), the highest number in flight, its CPU share of a core.
 
     `clock` names what timed the reads: "kernel" receive times, the event "loop"'s, or "virtual". `workers` processes
-    shared the load. `floor` is what it measures on a server that answers at once, on this machine, just before.
+    shared the load. `late_reads` is the share of reads too late for each byte to have a time of its own. `floor` is
+    what it measures on a server that answers at once, on this machine, just before.
     """
 
     loop_lag_p99: float | None = None
@@ -184,6 +185,7 @@ class ClientHealth:
     clock: str = "loop"
     workers: int = 1
     floor: Floor | None = None
+    late_reads: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

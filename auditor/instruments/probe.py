@@ -230,6 +230,7 @@ def _client(measurement: Measurement) -> Mapping[str, Any]:
         "clock": health.clock,
         "workers": health.workers,
         "cpu_share": _number(health.cpu_share),
+        "late_reads": _number(health.late_reads),
         "loop_lag_ms": {"p99": _ms(health.loop_lag_p99), "max": _ms(health.loop_lag_max)},
         "floor": None
         if floor is None

@@ -43,7 +43,7 @@ class Health:
             await asyncio.sleep(_EVERY)
             self._lags.append(max(0.0, self._now() - due))
 
-    def result(self, clock: str) -> ClientHealth:
+    def result(self, clock: str, late_reads: float | None = None) -> ClientHealth:
         """What was seen, the reads being timed by `clock`. In virtual time the CPU share means nothing."""
         wall, cpu = time.monotonic() - self._wall_began, time.process_time() - self._cpu_began
         lags = sorted(self._lags)
@@ -53,6 +53,7 @@ class Health:
             peak_inflight=self.peak,
             cpu_share=cpu / wall if clock != "virtual" and wall > 0 else None,
             clock=clock,
+            late_reads=late_reads,
         )
 
 

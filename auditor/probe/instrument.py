@@ -24,6 +24,8 @@ from auditor.probe.target import Api, Deadlines, Target, basic_of, forced
 from auditor.probe.workers import Workers
 from auditor.profile import Endpoint, Profile
 from auditor.redact import Redactor
+from auditor.units import percent
+from auditor.validity.client import STARVED
 
 __all__ = ["measure"]
 
@@ -77,8 +79,17 @@ async def measure(
         api=ready.target.api,
         counted=ready.counted,
         measurement=measurement,
-        notes=(*ready.notes, *_unchecked(endpoint)),
+        notes=(*ready.notes, *_unchecked(endpoint), *_starved(measurement)),
     )
+
+
+def _starved(measurement: Measurement) -> tuple[str, ...]:
+    """That the client had too little of this machine to time what came."""
+    late = measurement.client.late_reads
+    if late is None or late <= STARVED:
+        return ()
+    told = f"{percent(late)} of the reads came too late to tell one token from the next"
+    return (f"this machine was too busy: {told}, so that first tokens look later and the rest faster than they were",)
 
 
 # ---------------------------------------------------------------------------------------------------------- beforehand

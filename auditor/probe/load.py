@@ -153,7 +153,7 @@ class _Run:
             async with self._watched():
                 await self._send_all(users)
         duration = self.now() - self.began
-        health = self.health.result(self.pool.receiver.clock)
+        health = self.health.result(self.pool.receiver.clock, self.pool.receiver.late_reads)
         with self._interruptible():
             await self.pages.drained(0.0 if self.stopped == INTERRUPTED else self.source.drain_wait)
         return Measurement(

@@ -30,6 +30,7 @@ _REST = 0.001  # seconds
 _WHILE = 0.002  # seconds of other work between two looks: a token's bytes rarely come twice in it
 _BUSY = 4  # reads a rest from which on resting pays
 _MANY = 128  # connections from which on a rest is twice as long
+_OVERDUE = 0.005  # seconds: of bytes that waited so long, those that came before them did too
 _LOOKS = 32  # looks after which this is asked
 
 
@@ -53,13 +54,14 @@ def real_time(loop: asyncio.AbstractEventLoop) -> Callable[[], float] | None:
 class Receiver:
     """Watches connections and hands their bytes on. `now` is the clock of all times.
 
-    `reads` counts reads of open loads, `unstamped` those of them that the kernel did not time.
+    `reads` counts reads of open loads, `unstamped` those of them that the kernel did not time, `overdue` those whose
+    last bytes waited over 5 ms. Bytes that wait together bear the stamp of the last of them: the first came sooner.
     """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self.now = real_time(self._loop) or self._loop.time
-        self.reads = self.unstamped = 0
+        self.reads = self.unstamped = self.overdue = 0
         self._stamps = self.now is time.monotonic and hasattr(select, "epoll")
         self._streams: dict[int, tuple[socket.socket, Stream]] = {}
         self._looked = self._emptied = self._since = self.now()
@@ -81,6 +83,11 @@ class Receiver:
         if self.now is not time.monotonic:
             return "virtual"
         return "kernel" if self._stamps and self.unstamped * 100 <= self.reads else "loop"
+
+    @property
+    def late_reads(self) -> float | None:
+        """The share of reads that came too late for each of their bytes to have its own time; None without stamps."""
+        return self.overdue / self.reads if self.clock == "kernel" and self.reads else None
 
     def prepare(self, sock: socket.socket) -> None:
         """Ask the kernel to time what this socket receives; best before it connects."""
@@ -195,6 +202,8 @@ class Receiver:
                 seconds, fraction = _TIMESPEC.unpack(extra[0][2])
                 stamp = (seconds * 1_000_000_000 + fraction - offset) * 1e-9
                 if stamp < at:
+                    if at - stamp > _OVERDUE:
+                        self.overdue += 1
                     at = stamp if stamp > emptied else emptied
             elif data:
                 self.unstamped += 1

@@ -108,6 +108,7 @@ def _health(parts: Sequence[ClientHealth]) -> ClientHealth:
         cpu_share=_most([part.cpu_share for part in parts]),
         clock=clocks.pop() if len(clocks) == 1 else "loop",
         workers=len(parts),
+        late_reads=_most([part.late_reads for part in parts]),
     )
 
 

@@ -88,6 +88,8 @@ def _trust(said: Mapping[str, Any]) -> Iterable[str]:
         parts.append(f"{client['workers']} processes")
     if client["cpu_share"] is not None:
         parts.append(f"{percent(client['cpu_share'])} of a core")
+    if client["late_reads"]:
+        parts.append(f"{percent(client['late_reads'])} of reads late")
     if client["floor"] is not None:
         error = client["floor"]["ttft_ms"]
         parts.append(f"TTFT off by {_time(error['p50'])} (p99 {_time(error['p99'])}) in its self-check")

@@ -432,6 +432,15 @@ def test_what_the_kernel_timed_holds_no_lag_of_the_client():
     assert "lagged 1 s" in finding.why
 
 
+@pytest.mark.parametrize(("late", "status"), [(0.019, "pass"), (0.021, "inconclusive")])
+def test_a_starved_client_knows_no_token_from_the_next_even_by_the_kernels_clock(late, status):
+    """A first token that is read with later ones looks late, and leaves too little time to the rest."""
+    slow = {"loop_lag_p99": 0.9, "loop_lag_max": 16.0, "cpu_share": 0.99}
+    finding = only("T504", under_load(client=health(clock="kernel", late_reads=late, **slow)))
+    assert finding.status == status
+    assert ({"W110:fail", "W111:pass", "K307:pass"} <= set(finding.voids)) == (status == "inconclusive")
+
+
 @pytest.mark.parametrize(("p99", "status"), [(0.014, "pass"), (0.016, "inconclusive")])
 def test_what_the_client_adds_is_held_against_the_tightest_limit(p99, status):
     """1 % of 1.5 s are 15 ms."""

@@ -78,6 +78,13 @@ def test_a_read_has_the_time_at_which_its_bytes_came_however_late_it_is() -> Non
     assert data == b"x"
     assert sent[0] - 0.001 <= at <= sent[1] + 0.1
     assert read_from - at > 0.15
+    assert receiver.late_reads == 1.0  # what came with it would bear its time
+
+
+@linux
+def test_reads_that_come_in_time_are_not_late() -> None:
+    reads, receiver, _ = told(lambda theirs, _receiver: theirs.send(b"x") and None)
+    assert (len(reads), receiver.late_reads) == (1, 0.0)
 
 
 @linux
