@@ -72,9 +72,7 @@ def t504_client(evidence: Evidence) -> Iterable[Finding]:
             continue
         why = f"{busy}: part of the measured time is its own."
         if starved:
-            why += (
-                f" It read {percent(m.client.late_reads or 0.0)} of what came too late to tell tokens apart."
-            )
+            why += f" It read {percent(m.client.late_reads or 0.0)} of what came too late to tell tokens apart."
         doubtful = slo.doubtful(evidence, partial(slo.later, lag=m.client.loop_lag_max))
         fix = ("run the audit from a machine with a free core, near the service",)
         void = voids((*doubtful, "W120", *_felt(m)), "fail")
