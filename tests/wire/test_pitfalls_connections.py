@@ -181,7 +181,7 @@ ROWS: list[Row] = [
         load_of(2, 1),
         see=lambda got, _server: {"sent": 2, "detail": got.samples[0].detail},
         sent=2,
-        detail="certificate is not trusted .* verify_tls: false",
+        detail="certificate is not trusted .*verify_tls: false",
     ),
     row(
         "a proxy in the environment is not asked",
