@@ -21,6 +21,7 @@ from auditor.plan.point import point_plan
 from auditor.plan.stopping import HOPELESS
 from auditor.points import Capacity, Level, Nearest, Point
 from auditor.probe.events import Event, Listener
+from auditor.probe.load import INTERRUPTED
 from auditor.probe.local import local_source
 from auditor.report import words
 from auditor.run import Options, conclude, declare, discovered, endpoint, redacting, watching
@@ -58,7 +59,8 @@ async def capacity(loaded: Loaded, wanted: Wanted, events: Listener) -> Capacity
             first = Level(flight=concurrency(profile))
             plan = point_plan(profile, first, profile.probe.budget, limit=_context(evidence), log=loaded.log)
             if plan is None or (served := evidence.served) is None:
-                raise UsageError(f"{_where(evidence, 'probe.budget')}: too little for one load at {first}: raise it")
+                place = _where(evidence, "probe.budget")
+                raise UsageError(f"{place}: probe.budget is too little for one load at {first}: raise it")
             evidence = replace(evidence, plan=plan)
             keep.update(evidence)
             async with local_source(profile, served, loaded.key, plan, loaded.prompts) as ready:
@@ -115,7 +117,7 @@ async def search(levels: Levels, wanted: Wanted, events: Listener) -> Capacity:
         if task is None or not levels.points:
             raise
         task.uncancel()
-        note = "interrupted"
+        note = INTERRUPTED
     return _summed(levels, note, by_rate=by_rate)
 
 
@@ -194,7 +196,7 @@ def _summed(levels: Levels, note: str, *, by_rate: bool) -> Capacity:
         requests=budget.requests - room.requests,
         tokens=budget.tokens - room.tokens,
         seconds=levels.elapsed,
-        interrupted=levels.interrupted or note == "interrupted",
+        interrupted=levels.interrupted or note == INTERRUPTED,
     )
 
 

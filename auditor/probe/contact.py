@@ -18,7 +18,7 @@ import httpx
 from auditor.engines.flavour import Reply
 from auditor.errors import PreflightFailed
 from auditor.probe.tally import clip, error_text, page_title
-from auditor.probe.target import api_path
+from auditor.probe.target import api_path, tls_context
 from auditor.probe.web import get_text, headers_for
 from auditor.profile import Profile
 
@@ -174,7 +174,7 @@ class Contact:
 
 def connect(place: Place, profile: Profile, key: str | None, wait: float = 20.0) -> Contact:
     """A client for `place`; close it (`contact.client.aclose()`)."""
-    context = _context(profile) if place.secure or _asks_elsewhere(profile) else None
+    context = tls_context(profile.endpoint.verify_tls) if place.secure or _asks_elsewhere(profile) else None
     client = httpx.AsyncClient(
         verify=context or False,
         trust_env=False,
@@ -183,14 +183,6 @@ def connect(place: Place, profile: Profile, key: str | None, wait: float = 20.0)
         headers={"accept": "application/json, */*", "accept-encoding": "identity", "user-agent": "serving-audit"},
     )
     return Contact(place, profile, key, client, context if place.secure else None, wait)
-
-
-def _context(profile: Profile) -> ssl.SSLContext:
-    """TLS as the load has it: SSL_CERT_FILE is honoured. To read what a machine trusts takes as long as an import."""
-    context = ssl.create_default_context()
-    if not profile.endpoint.verify_tls:
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return context
 
 
 def _asks_elsewhere(profile: Profile) -> bool:
@@ -287,10 +279,9 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 async def _speaks_tls(url: str) -> bool:
     """Whether a TLS handshake succeeds where plain HTTP brought nothing."""
     parts = urlsplit(url)
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
         async with asyncio.timeout(5.0):
+            context = tls_context(verify=False)
             _, writer = await asyncio.open_connection(parts.hostname, parts.port or 80, ssl=context)
             writer.close()
     except (OSError, TimeoutError):

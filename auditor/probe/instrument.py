@@ -29,7 +29,7 @@ from auditor.validity.client import STARVED
 
 __all__ = ["measure"]
 
-_HOPELESS = 50  # requests in a row that reached nobody: the endpoint is gone
+_UNREACHED = 50  # requests in a row that reached nobody: the endpoint is gone
 _FLAGS: Mapping[str, str] = {
     "endpoint.url": "--url",
     "endpoint.model": "--model",
@@ -165,7 +165,7 @@ def _telling(events: Listener, total: int) -> Callable[[Sample], None]:
 
 def _gone(question: Question) -> Stop:
     """Ends the load where the endpoint is gone; every other failure is measured to the end."""
-    most = max(_HOPELESS, 2 * question.concurrency)
+    most = max(_UNREACHED, 2 * question.concurrency)
 
     def stop(samples: Sequence[Sample]) -> str | None:
         latest = samples[-most:]

@@ -30,9 +30,10 @@ from auditor.probe.transport import Exchange, exchange
 from auditor.probe.users import Item, User, queue
 from auditor.probe.watching import Pages, Snap
 
-__all__ = ["INTERRUPTED", "LoadSource", "LocalSource", "OnSample", "Stop", "ask"]
+__all__ = ["BROKEN", "INTERRUPTED", "LoadSource", "LocalSource", "OnSample", "Stop", "ask"]
 
 INTERRUPTED = "interrupted"
+BROKEN = "the probe broke"
 
 OnSample = Callable[[Sample], None]
 Stop = Callable[[Sequence[Sample]], str | None]
@@ -312,7 +313,7 @@ class _Run:
     def _broke(self, problem: Exception) -> None:
         """A limit of this machine, a broken invariant or a caller's own error ends the load; raised at its end."""
         self.problem = self.problem or problem
-        self._halt("the probe broke")
+        self._halt(BROKEN)
 
     def _keep(self, warm: bool, sample: Sample) -> None:
         if self.load.ramp and sample.good and len(self.slots) < self.load.concurrency:

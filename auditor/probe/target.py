@@ -27,6 +27,7 @@ __all__ = [
     "forced",
     "request_body",
     "request_bytes",
+    "tls_context",
 ]
 
 Api = Literal["chat", "completions"]
@@ -101,7 +102,7 @@ def address_of(target: Target) -> Address:
     return Address(
         host=host,
         port=port or (443 if secure else 80),
-        tls=_context(target) if secure else None,
+        tls=tls_context(target.verify_tls, target.ca) if secure else None,
         path=api_path(parts.path) + tail + (f"?{parts.query}" if parts.query else ""),
         host_header=shown if port is None else f"{shown}:{port}",
         basic=basic_of(target.url),
@@ -129,12 +130,16 @@ def forced(*, min_tokens: bool | None, ignore_eos: bool | None) -> Force | None:
     return "min_tokens" if min_tokens else "ignore_eos" if ignore_eos else None
 
 
-def _context(target: Target) -> ssl.SSLContext:
+def tls_context(verify: bool, ca: str | None = None) -> ssl.SSLContext:
+    """TLS to an endpoint, trusting what the machine does (SSL_CERT_FILE is honoured) or a file of PEM certificates.
+
+    To read what a machine trusts takes as long as an import. Raises UsageError for a file that is none.
+    """
     try:
-        context = ssl.create_default_context(cafile=target.ca)
+        context = ssl.create_default_context(cafile=ca)
     except (OSError, ssl.SSLError) as error:
-        raise UsageError(f"{target.ca}: not a readable file of PEM certificates ({error})") from None
-    if not target.verify_tls:
+        raise UsageError(f"{ca}: not a readable file of PEM certificates ({error})") from None
+    if not verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     context.set_alpn_protocols(["http/1.1"])

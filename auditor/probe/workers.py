@@ -11,7 +11,7 @@ from typing import Any
 from auditor.loads import Load
 from auditor.measurement import Floor, Measurement, Sample
 from auditor.probe.frames import Job, frame, next_frame
-from auditor.probe.load import INTERRUPTED, LocalSource, OnSample, Stop
+from auditor.probe.load import BROKEN, INTERRUPTED, LocalSource, OnSample, Stop
 from auditor.probe.receive import real_time
 from auditor.probe.sharding import Part, merged, placed, split, workers_for
 from auditor.probe.watching import Pages
@@ -201,7 +201,7 @@ class _Shared:
             self._ask_stop()
         except Exception as problem:  # the caller's own: raised at the end, as by a LocalSource
             self.problem = self.problem or problem
-            self._halt("the probe broke")
+            self._halt(BROKEN)
 
     def _ask_stop(self) -> None:
         if self.stop is not None and self.stopped is None and (reason := self.stop(self.samples)) is not None:
