@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from auditor.evidence import (
         Check,
         Conflict,
-        Coverage,
-        CoverageItem,
         Evidence,
         Finding,
         Location,
@@ -26,10 +24,12 @@ if TYPE_CHECKING:
     from auditor.loads import Load, Plan
     from auditor.measurement import ClientHealth, Histogram, Measurement, MetricsPage, Sample, Served, Snapshot
     from auditor.profile import Profile
+    from auditor.watch import Agreement, Coverage, CoverageItem, Flaw, Observed, Query, Watch
 
     __version__: str
 
 __all__ = [
+    "Agreement",
     "AuditError",
     "Check",
     "ClientHealth",
@@ -38,6 +38,7 @@ __all__ = [
     "CoverageItem",
     "Evidence",
     "Finding",
+    "Flaw",
     "Histogram",
     "Load",
     "Location",
@@ -45,10 +46,12 @@ __all__ = [
     "MetricsPage",
     "NothingMeasured",
     "Number",
+    "Observed",
     "Plan",
     "PreflightFailed",
     "Profile",
     "ProfileError",
+    "Query",
     "QuestionResult",
     "Report",
     "Rule",
@@ -58,10 +61,11 @@ __all__ = [
     "ToolError",
     "UsageError",
     "Waived",
+    "Watch",
     "__version__",
 ]
 
-_HOMES = ("auditor.evidence", "auditor.measurement", "auditor.profile", "auditor.errors")
+_HOMES = ("auditor.evidence", "auditor.measurement", "auditor.watch", "auditor.profile", "auditor.errors")
 
 
 def __getattr__(name: str) -> Any:

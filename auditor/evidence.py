@@ -23,6 +23,7 @@ from auditor.theory.ranking import Ranked
 from auditor.theory.settings import Settings
 from auditor.theory.shape import at
 from auditor.theory.statistics import Interval
+from auditor.watch import Agreement, Coverage, CoverageItem, Observed, Watch
 
 __all__ = [
     "Check",
@@ -58,36 +59,6 @@ class Location:
         return f"{self.file}:{self.line}:{self.column}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoverageItem:
-    """One concept (ttft, tps, memory, and running, waiting, preemptions ...) and how far up the ladder it got.
-
-    `rung`: missing < proxy < named < valid < on_page < parses < returns_data < alerted; `names` are the metric names
-    that carry it, `where` file and panel title or rule name, `dead` names that the engine's version or page does not
-    have, `alerts` rules that watch it, `buckets` the bounds of the histogram that carries it.
-    """
-
-    concept: str
-    rung: str
-    names: tuple[str, ...] = ()
-    where: tuple[str, ...] = ()
-    dead: tuple[str, ...] = ()
-    alerts: tuple[str, ...] = ()
-    note: str = ""
-    buckets: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Coverage:
-    """What the dashboards and rules given cover; `offered` are the names on the engine's own page, by concept."""
-
-    items: tuple[CoverageItem, ...]
-    offered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    files: tuple[str, ...] = ()
-    unreadable: tuple[str, ...] = ()
-    invalid_queries: tuple[str, ...] = ()
-
-
 # ------------------------------------------------------------------------------------------------------------ evidence
 
 
@@ -99,7 +70,8 @@ class Evidence:
     theory with `setting_sources` saying where each came from; `flags` maps profile fields to the flag of the engine in
     use; `candidates` are other catalogue accelerators for remedies, `ranking` how they would serve the target;
     `metric_names` maps concepts to the engine's own metric names; `today` is the ISO date of the run; `nearest` says
-    where an audit that failed under load would pass.
+    where an audit that failed under load would pass; `watch` is what a live Prometheus says, `truth` the server's
+    numbers beside the client's, `observed` what users sent.
     """
 
     profile: Profile
@@ -116,6 +88,9 @@ class Evidence:
     plan: Plan | None = None
     measurements: tuple[Measurement, ...] = ()
     coverage: Coverage | None = None
+    watch: Watch | None = None
+    truth: tuple[Agreement, ...] = ()
+    observed: Observed | None = None
     conflicts: tuple[Conflict, ...] = ()
     flags: Mapping[str, str] = field(default_factory=dict)
     candidates: tuple[Device, ...] = ()

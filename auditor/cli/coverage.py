@@ -11,9 +11,9 @@ from auditor.cli.output import write
 from auditor.errors import NothingMeasured, UsageError
 
 if TYPE_CHECKING:
-    from auditor.evidence import Coverage, CoverageItem
     from auditor.loading.files import TextFile
     from auditor.measurement import MetricsPage
+    from auditor.watch import Coverage, CoverageItem
 
 __all__ = ["command"]
 

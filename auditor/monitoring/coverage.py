@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from auditor.evidence import Coverage, CoverageItem
 from auditor.measurement import MetricsPage
 from auditor.monitoring import dashboards, documents, promql, rules
 from auditor.monitoring.meaning import Shown, shown
 from auditor.monitoring.standing import Place, Standing
 from auditor.monitoring.variables import substitute
+from auditor.watch import Coverage, CoverageItem
 
 __all__ = ["ASKED", "OTHER", "TextFile", "coverage"]
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from auditor.evidence import Coverage, CoverageItem
 from auditor.measurement import MetricsPage
 from auditor.monitoring.coverage import coverage
+from auditor.watch import Coverage, CoverageItem
 
 TTFT = "histogram_quantile(0.95, sum by (le) (rate(vllm:time_to_first_token_seconds_bucket[5m])))"
 TPS = "sum(rate(vllm:generation_tokens_total[5m]))"

@@ -1,0 +1,184 @@
+"""What watches the service: dashboards and rules, the Prometheus that runs them, and what they say beside the client.
+
+Plain data, filled by `monitoring` (files, pages), `probe` (a live Prometheus) and `run`; checks judge it. Times are
+seconds, shares 0..1, None means "not observed".
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from auditor.measurement import Histogram
+
+__all__ = [
+    "Agreement",
+    "Answer",
+    "Coverage",
+    "CoverageItem",
+    "Flaw",
+    "Observed",
+    "Query",
+    "RuleState",
+    "Target",
+    "Watch",
+]
+
+# ---------------------------------------------------------------------------------------------------------------- files
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoverageItem:
+    """One concept (ttft, tps, memory, and running, waiting, preemptions ...) and how far up the ladder it got.
+
+    `rung`: missing < proxy < named < valid < on_page < parses < returns_data < alerted; `names` are the metric names
+    that carry it, `where` file and panel title or rule name, `dead` names that the engine's version or page does not
+    have, `alerts` rules that watch it, `buckets` the bounds of the histogram that carries it.
+    """
+
+    concept: str
+    rung: str
+    names: tuple[str, ...] = ()
+    where: tuple[str, ...] = ()
+    dead: tuple[str, ...] = ()
+    alerts: tuple[str, ...] = ()
+    note: str = ""
+    buckets: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """One expression as Prometheus would be asked it, variables substituted: file and panel title or alert name in
+    `where`, the `concepts` that it shows (ttft, tps, memory, running ...) and the series `names` it needs.
+    """
+
+    text: str
+    where: str
+    concepts: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    alert: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flaw:
+    """One way in which a query that shows a concept misleads.
+
+    `kind` names the way, one word a rule looks for ("summed_ratio", "lifetime_average" ...); `note` says it in a
+    sentence; `instead` is the query that would be right on the engine in use, where there is one.
+    """
+
+    kind: str
+    concept: str
+    where: str
+    query: str
+    note: str
+    names: tuple[str, ...] = ()
+    instead: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """What the dashboards and rules given cover; `offered` are the names on the engine's own page, by concept."""
+
+    items: tuple[CoverageItem, ...]
+    offered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    files: tuple[str, ...] = ()
+    unreadable: tuple[str, ...] = ()
+    invalid_queries: tuple[str, ...] = ()
+    queries: tuple[Query, ...] = ()
+    flaws: tuple[Flaw, ...] = ()
+
+
+# ----------------------------------------------------------------------------------------------------------- Prometheus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One scrape target of the Prometheus: `health` up, down or unknown, `interval` between scrapes in seconds."""
+
+    job: str
+    url: str
+    health: str
+    interval: float | None = None
+    error: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What one query returned over the window: how many series had a sample, or why it failed.
+
+    `last` is the latest finite value where one series came back, for comparison with what the client measured.
+    """
+
+    query: str
+    series: int | None = None
+    error: str | None = None
+    last: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleState:
+    """One alerting rule as the Prometheus runs it: `state` inactive, pending or firing, `health` ok, err or unknown."""
+
+    name: str
+    query: str
+    state: str
+    health: str = "unknown"
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """What a live Prometheus says of itself and of the service.
+
+    `answers` are those of the panels' and alerts' queries; `labels` maps a label name to its values on the engine's
+    series; `retention`, `lookback` and `window` (what the queries were asked over) are in seconds; `problems` are
+    lines on what could not be read.
+    """
+
+    url: str
+    version: str | None = None
+    retention: float | None = None
+    lookback: float | None = None
+    window: float | None = None
+    targets: tuple[Target, ...] = ()
+    dropped: int | None = None
+    rules: tuple[RuleState, ...] | None = None
+    answers: tuple[Answer, ...] = ()
+    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+
+# ---------------------------------------------------------------------------------------------------- beside the client
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agreement:
+    """One quantity of a load as the server counted it beside the client's own number; None where one of them is not.
+
+    `verdict`: agrees, differs or unknown; `note` says where the difference lies (queue, network, another replica).
+    """
+
+    quantity: str
+    load: str
+    server: float | None
+    client: float | None
+    unit: str
+    verdict: Literal["agrees", "differs", "unknown"]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """What users really sent and got, from histograms of the engine's page or of Prometheus over `window` seconds.
+
+    A page's window is since the engine started (None where that is unknown). `histograms` by concept: prompt_len,
+    output_len, and in passive mode ttft, tpot, e2e, queue_time; `values` are counters over the window (requests,
+    refusals, preemptions) and peaks of gauges (running, waiting, kv_usage).
+    """
+
+    source: str
+    window: float | None
+    histograms: Mapping[str, Histogram] = field(default_factory=dict)
+    values: Mapping[str, float] = field(default_factory=dict)
+    passive: bool = False
