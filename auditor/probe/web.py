@@ -8,29 +8,31 @@ import httpx
 from auditor.probe.target import basic_of
 from auditor.profile import Profile
 
-__all__ = ["get_text", "headers_for"]
+__all__ = ["LIMIT", "get_text", "headers_for"]
 
-_LIMIT = 16 * 1024 * 1024
+LIMIT = 16 * 1024 * 1024
+"""The most bytes of an answer that are read."""
 
 
 async def get_text(
     client: httpx.AsyncClient, url: str, headers: Mapping[str, str], body: object = None
 ) -> tuple[int, dict[str, str], str]:
-    """(status, headers by lower-case name, text) of a GET, or of a POST of `body` as JSON; the answer is cut at 16 MiB.
+    """(status, headers by lower-case name, text) of a GET, or of a POST of `body`; the answer is cut at `LIMIT`.
 
-    Raises httpx.HTTPError.
+    A text is sent as it is, with the content type among the headers, anything else as JSON. Raises httpx.HTTPError.
     """
+    sent = {} if body is None else {"content": body} if isinstance(body, str) else {"json": body}
     method = "GET" if body is None else "POST"
-    async with client.stream(method, url, headers=dict(headers), json=body) as reply:
+    async with client.stream(method, url, headers=dict(headers), **sent) as reply:
         text = bytearray()
         async for chunk in reply.aiter_bytes():
             text += chunk
-            if len(text) > _LIMIT:
+            if len(text) > LIMIT:
                 break
         return (
             reply.status_code,
             {k.lower(): v for k, v in reply.headers.items()},
-            bytes(text[:_LIMIT]).decode("utf-8", "replace"),
+            bytes(text[:LIMIT]).decode("utf-8", "replace"),
         )
 
 
