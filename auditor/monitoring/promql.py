@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import promql_parser as parser
 
-__all__ = ["Invalid", "Use", "parse", "uses"]
+__all__ = ["Invalid", "Recordings", "Use", "alternatives", "parse", "uses"]
 
 _MAX_CHARACTERS = 50_000
 _MAX_OPERATORS = 1_000
@@ -71,12 +71,12 @@ def uses(query: str, recordings: Mapping[str, str] | None = None) -> tuple[Use, 
     `recordings` maps recorded names to their expressions; a rule that refers to itself stays a plain name.
     """
     try:
-        return tuple(_walk(parse(query), _Recordings(recordings or {}), ()))
+        return tuple(_walk(parse(query), Recordings(recordings or {}), ()))
     except RecursionError:
         raise Invalid("nested too deeply") from None
 
 
-class _Recordings:
+class Recordings:
     """Recorded names and their expressions, opened a bounded number of times: rules that use rules can multiply."""
 
     def __init__(self, expressions: Mapping[str, str]) -> None:
@@ -94,7 +94,7 @@ class _Recordings:
             return None
 
 
-def _walk(node: parser.Expr, recordings: _Recordings, inside: tuple[str, ...]) -> Iterator[Use]:
+def _walk(node: parser.Expr, recordings: Recordings, inside: tuple[str, ...]) -> Iterator[Use]:
     if isinstance(node, parser.VectorSelector):
         yield from _selector(node, recordings, inside)
     elif isinstance(node, parser.MatrixSelector):
@@ -111,11 +111,11 @@ def _walk(node: parser.Expr, recordings: _Recordings, inside: tuple[str, ...]) -
         yield from _walk(node.expr, recordings, inside)
 
 
-def _selector(node: parser.VectorSelector, recordings: _Recordings, inside: tuple[str, ...]) -> Iterator[Use]:
+def _selector(node: parser.VectorSelector, recordings: Recordings, inside: tuple[str, ...]) -> Iterator[Use]:
     matchers = node.matchers.matchers
     labels = {m.name: m.value for m in matchers if m.op == parser.MatchOp.Equal and m.name != "__name__"}
     named = [m for m in matchers if m.name == "__name__" and m.op in (parser.MatchOp.Equal, parser.MatchOp.Re)]
-    names = [node.name] if node.name else [n for m in named for n in _alternatives(m.value)]
+    names = [node.name] if node.name else [n for m in named for n in alternatives(m.value)]
     for name in names:
         recorded = recordings.open(name, inside)
         if recorded is not None:
@@ -126,12 +126,12 @@ def _selector(node: parser.VectorSelector, recordings: _Recordings, inside: tupl
         yield Use(name=name, base=name if whole else base, part="" if whole else part, labels=labels)
 
 
-def _alternatives(pattern: str) -> list[str]:
+def alternatives(pattern: str) -> list[str]:
     """The names in `a|b|c`; a real pattern stands for no name that could be told."""
     return [n for n in pattern.strip("^$()").split("|") if re.fullmatch(r"[A-Za-z_:][\w:]*", n)]
 
 
-def _call(node: parser.Call, recordings: _Recordings, inside: tuple[str, ...]) -> Iterator[Use]:
+def _call(node: parser.Call, recordings: Recordings, inside: tuple[str, ...]) -> Iterator[Use]:
     function = node.func.name
     for argument in node.args:
         for use in _walk(argument, recordings, inside):
@@ -144,7 +144,7 @@ def _call(node: parser.Call, recordings: _Recordings, inside: tuple[str, ...]) -
             )
 
 
-def _binary(node: parser.BinaryExpr, recordings: _Recordings, inside: tuple[str, ...]) -> Iterator[Use]:
+def _binary(node: parser.BinaryExpr, recordings: Recordings, inside: tuple[str, ...]) -> Iterator[Use]:
     left = list(_walk(node.lhs, recordings, inside))
     right = list(_walk(node.rhs, recordings, inside))
     operator = str(node.op).lower()
