@@ -288,7 +288,9 @@ class Monitoring:
     required: bool = True
     exporters: tuple[str, ...] = ()
     prometheus: str | None = None
+    prometheus_key_env: str | None = None
     grafana: str | None = None
+    grafana_key_env: str | None = None
     dashboards: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
 
@@ -316,6 +318,16 @@ class Profile:
     probe: Probe = field(default_factory=Probe)
     monitoring: Monitoring = field(default_factory=Monitoring)
     waivers: tuple[Waiver, ...] = ()
+
+    @property
+    def key_names(self) -> Mapping[tuple[str, str], str]:
+        """What the fields hold that say where a key is (a variable, or file:PATH), by their place in the profile."""
+        fields = {
+            ("endpoint", "api_key_env"): self.endpoint.api_key_env,
+            ("monitoring", "prometheus_key_env"): self.monitoring.prometheus_key_env,
+            ("monitoring", "grafana_key_env"): self.monitoring.grafana_key_env,
+        }
+        return {path: name for path, name in fields.items() if name is not None}
 
     def objectives(self, metric: Literal["ttft", "first_answer", "tps", "e2e", "error_rate"]) -> tuple[Objective, ...]:
         """The SLOs on one metric: those on all requests first, then those of single classes on that class alone."""

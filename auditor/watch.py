@@ -15,6 +15,7 @@ __all__ = [
     "Answer",
     "Coverage",
     "CoverageItem",
+    "Document",
     "Flaw",
     "Observed",
     "Query",
@@ -93,7 +94,10 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """One scrape target of the Prometheus: `health` up, down or unknown, `interval` between scrapes in seconds."""
+    """One scrape target of the Prometheus: `health` up, down or unknown, `interval` between scrapes in seconds.
+
+    `serves` says that it scrapes the service: it carries the engine's series, or has the address of one of its pages.
+    """
 
     job: str
     url: str
@@ -101,19 +105,24 @@ class Target:
     interval: float | None = None
     error: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    serves: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What one query returned over the window: how many series had a sample, or why it failed.
+    """What one query returned over the window: how many series had a finite value, or why it failed.
 
-    `last` is the latest finite value where one series came back, for comparison with what the client measured.
+    Of an alert's query the part that it compares was asked: that returns data while the alert is silent, and where it
+    returns none the alert can never fire. `absent` are the names in a query without an answer of which there was no
+    sample at all; where it is empty, labels, a rate window or missing traffic leave it without one. `last` is the
+    latest finite value where one series came back, for comparison with what the client measured.
     """
 
     query: str
     series: int | None = None
     error: str | None = None
     last: float | None = None
+    absent: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,12 +137,22 @@ class RuleState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """A dashboard or rule file that a server gave: its name in reports, its text, and what it is."""
+
+    name: str
+    text: str
+    kind: Literal["dashboard", "rules"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
     """What a live Prometheus says of itself and of the service.
 
     `answers` are those of the panels' and alerts' queries; `labels` maps a label name to its values on the engine's
-    series; `retention`, `lookback` and `window` (what the queries were asked over) are in seconds; `problems` are
-    lines on what could not be read.
+    series; `retention`, `lookback` and `window` (what the queries were asked over) are in seconds; `targets` are those
+    that serve or are not up, of `active` ones in all, `dropped` those that relabelling left out; `documents` are the
+    dashboards and rules that it and Grafana hold; `problems` are lines on what could not be read.
     """
 
     url: str
@@ -142,10 +161,12 @@ class Watch:
     lookback: float | None = None
     window: float | None = None
     targets: tuple[Target, ...] = ()
+    active: int | None = None
     dropped: int | None = None
     rules: tuple[RuleState, ...] | None = None
     answers: tuple[Answer, ...] = ()
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    documents: tuple[Document, ...] = ()
     problems: tuple[str, ...] = ()
 
 

@@ -1,8 +1,8 @@
 """The profile: from a path or a shipped name to a validated object, with the place of every value."""
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from auditor.engines.launch import Launch, parse_launch
@@ -29,7 +29,8 @@ class Loaded:
     """A profile and what was read with it.
 
     `lines` maps every dotted path of the file to its place; `path` is the file, to whose folder other paths are
-    relative; `launch` is what `deployment.launch` says; `key` the API key, `secrets` all values to be redacted;
+    relative; `launch` is what `deployment.launch` says; `key` the API key, `keys` this and those of "prometheus" and
+    "grafana", `secrets` all values to be redacted;
     `log` the requests of `traffic.log` where the classes came of it; `prompts` the texts of `traffic.prompts`;
     `warnings` are lines for the user that stop nothing.
     """
@@ -40,6 +41,7 @@ class Loaded:
     text: str
     launch: Launch | None = None
     key: str | None = None
+    keys: Mapping[str, str] = field(default_factory=dict)
     secrets: tuple[str, ...] = ()
     log: tuple[Logged, ...] = ()
     prompts: tuple[str, ...] = ()
@@ -69,16 +71,17 @@ def parse_profile(text: str, path: Path, environ: Mapping[str, str]) -> Loaded:
     rules.check(profile, launch, problems)
     read = traffic.read(profile, path.parent, problems)
     problems.stop()
-    key, warning = _key(profile, path.parent, environ)
-    warnings = [*rules.warn(profile, launch), *([(("endpoint", "api_key_env"), warning)] if warning else [])]
+    keys, missing = _keys(profile, path.parent, environ)
+    warnings = [*rules.warn(profile, launch), *missing]
     return Loaded(
         profile=replace(profile, traffic=read.traffic),
         lines={dotted(place): problems.where(place) for place in marked.values if place},
         path=path,
         text=text,
         launch=launch,
-        key=key,
-        secrets=_secrets(profile, launch, key),
+        key=keys.get("endpoint"),
+        keys=keys,
+        secrets=_secrets(profile, launch, keys.values()),
         log=read.log,
         prompts=read.prompts,
         warnings=tuple(f"{problems.where(place)}: {dotted(place)}: {message}" for place, message in warnings),
@@ -152,11 +155,22 @@ def _launch(profile: Profile, problems: Problems) -> Launch | None:
         return None
 
 
-def _key(profile: Profile, folder: Path, environ: Mapping[str, str]) -> tuple[str | None, str | None]:
-    """The API key, and why there is none although the profile names one."""
-    name = profile.endpoint.api_key_env
-    if name is None:
-        return None, None
+def _keys(
+    profile: Profile, folder: Path, environ: Mapping[str, str]
+) -> tuple[dict[str, str], list[tuple[tuple[str, ...], str]]]:
+    """The keys by whose they are, and why there is none where the profile names one."""
+    keys, missing = {}, []
+    for path, name in profile.key_names.items():
+        key, warning = _key(name, folder, environ)
+        if key is not None:
+            keys["endpoint" if path[0] == "endpoint" else path[1].removesuffix("_key_env")] = key
+        elif warning is not None:
+            missing.append((path, warning))
+    return keys, missing
+
+
+def _key(name: str, folder: Path, environ: Mapping[str, str]) -> tuple[str | None, str | None]:
+    """The key that a variable or file holds, or why there is none."""
     if name.startswith("file:"):
         try:
             key = read_text(folder / Path(name.removeprefix("file:")).expanduser(), 64 << 10).strip()
@@ -172,8 +186,8 @@ def _key(profile: Profile, folder: Path, environ: Mapping[str, str]) -> tuple[st
     return key, None
 
 
-def _secrets(profile: Profile, launch: Launch | None, key: str | None) -> tuple[str, ...]:
-    """Every value to be redacted: the key, and what is spelled out in the profile."""
+def _secrets(profile: Profile, launch: Launch | None, keys: Iterable[str]) -> tuple[str, ...]:
+    """Every value to be redacted: the keys, and what is spelled out in the profile."""
     headers = [value for name, value in profile.endpoint.headers.items() if is_secret_name(name)]
-    found = {*find_secrets(profile), *headers, *(launch.secrets if launch is not None else ()), *([key] if key else [])}
+    found = {*find_secrets(profile), *headers, *(launch.secrets if launch is not None else ()), *keys}
     return tuple(sorted(found))

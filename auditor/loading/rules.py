@@ -195,12 +195,10 @@ def _url(url: str, path: Path) -> Found:
 
 
 def _key(profile: Profile, _launch: Launch | None) -> Found:
-    """`api_key_env` names where the key is. A key itself must not stand in a profile, and is not repeated here."""
-    name, path = profile.endpoint.api_key_env, ("endpoint", "api_key_env")
-    if name is None or name.startswith("file:"):
-        return
-    if (fault := key_name_fault(name)) is not None:
-        yield path, fault, ()
+    """Fields that name where a key is. A key itself must not stand in a profile, and is not repeated here."""
+    for path, name in profile.key_names.items():
+        if not name.startswith("file:") and (fault := key_name_fault(name)) is not None:
+            yield path, fault, ()
 
 
 def _request_extras(profile: Profile, _launch: Launch | None) -> Found:
@@ -342,11 +340,3 @@ def warn(profile: Profile, launch: Launch | None) -> Iterator[tuple[Path, str]]:
                 )
     if profile.traffic.log is not None and profile.traffic.classes:
         yield ("traffic", "log"), "is not used, because traffic.classes are declared"
-    yield from _without_effect(profile)
-
-
-def _without_effect(profile: Profile) -> Iterator[tuple[Path, str]]:
-    """Fields that a profile may hold and that change nothing yet: nobody must believe that they were looked at."""
-    for name in ("prometheus", "grafana"):
-        if getattr(profile.monitoring, name) is not None:
-            yield ("monitoring", name), "is not asked: give dashboards and rules as files"

@@ -459,6 +459,19 @@ def test_the_key_comes_from_the_environment_or_a_file(write, tmp_path):
     assert loaded.secrets == ("file-key-1",)
 
 
+def test_what_watches_the_service_has_keys_of_its_own(write, problems):
+    head = "version: 1\nname: t\nendpoint: {url: 'http://h/v1', api_key_env: MY_KEY}\n"
+    path = write(head + "monitoring: {prometheus: 'http://p:9090', prometheus_key_env: PROM, grafana_key_env: GRAF}\n")
+    loaded = load_profile(path, {"MY_KEY": "env-key-1", "PROM": "prom-key-2"})
+    assert loaded.keys == {"endpoint": "env-key-1", "prometheus": "prom-key-2"}
+    assert loaded.secrets == ("env-key-1", "prom-key-2")
+    assert loaded.warnings == (f"{path}:4:86: monitoring.grafana_key_env: the environment variable GRAF is not set",)
+    assert problems(head + "monitoring: {prometheus_key_env: hf_abcdefgh}\n") == [
+        "4:34: monitoring.prometheus_key_env: this looks like a key itself; put it into an environment variable and "
+        "give the variable's name"
+    ]
+
+
 @pytest.mark.parametrize(
     ("name", "environ", "warning"),
     [
