@@ -157,7 +157,7 @@ def _launch(profile: Profile, problems: Problems) -> Launch | None:
 
 def _keys(
     profile: Profile, folder: Path, environ: Mapping[str, str]
-) -> tuple[dict[str, str], list[tuple[tuple[str, ...], str]]]:
+) -> tuple[dict[str, str], list[tuple[tuple[str, str], str]]]:
     """The keys by whose they are, and why there is none where the profile names one."""
     keys, missing = {}, []
     for path, name in profile.key_names.items():

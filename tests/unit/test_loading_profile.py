@@ -522,17 +522,6 @@ def test_what_is_probably_not_meant_is_a_warning(write):
     )
 
 
-def test_what_is_not_looked_at_is_a_warning(write):
-    text = HEAD + (
-        f"traffic: {{classes: [{CLASS}]}}\nmonitoring: {{prometheus: 'http://p:9090', grafana: 'http://g:3000'}}\n"
-    )
-    warnings = load_profile(write(text), {}).warnings
-    assert [line.split(": ", 1)[1].split(":")[0] for line in warnings] == [
-        "monitoring.prometheus",
-        "monitoring.grafana",
-    ]
-
-
 def test_the_launch_line_is_read(write):
     loaded = load_profile(write(HEAD + "deployment: {launch: 'vllm serve m --max-num-seqs 64'}\n"), {})
     assert loaded.launch is not None
