@@ -328,12 +328,13 @@ def accepted_length(measurements: Iterable[Measurement]) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsPage:
-    """One metrics page: its address, every sample name with its type, the histogram bounds by family name."""
+    """One metrics page: its sample names with types, its histogram bounds by family, its rank labels with values."""
 
     url: str
     types: Mapping[str, str]
     buckets: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     exporter: str | None = None
+    ranks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,8 +343,7 @@ class Served:
 
     `kv_pool_bytes` is of one device. `first_ttft` is the TTFT of the first generation of this audit, which may have met
     a cold engine; `buffered` says that its reply came all at once; `words` are some that all have `tokens_per_word`,
-    where the server told. `spent_requests` with `spent_tokens` of prompts and
-    replies is what finding all this out took.
+    where the server told. `spent_requests` with `spent_tokens` of prompts and replies is what all this took.
     """
 
     engine: str

@@ -50,6 +50,9 @@ class CoverageItem:
 class Query:
     """One expression as Prometheus would be asked it, variables substituted: file and panel title or alert name in
     `where`, the `concepts` that it shows (ttft, tps, memory, running ...) and the series `names` it needs.
+
+    `windows` are the ranges of its rates that are written as numbers, in seconds; `bare` says that it draws an engine's
+    series one by one, as they are labelled; `matchers` are the labels that it asks for by a value written out.
     """
 
     text: str
@@ -57,6 +60,9 @@ class Query:
     concepts: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     alert: str | None = None
+    windows: tuple[float, ...] = ()
+    bare: bool = False
+    matchers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

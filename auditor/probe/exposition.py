@@ -17,6 +17,7 @@ __all__ = ["Page", "Series", "parse_page"]
 _LINE = re.compile(r"[a-zA-Z_:][\w:.]*(?:\{.*\})?\s+\S+(?:\s+\S+)*\s*")
 _COMMENT = re.compile(r"#\s+(?:TYPE|HELP|UNIT)\s+\S+.*|#\s*EOF")
 _LONGEST_LINE = 65_536
+_RANKS = frozenset({"pid", "engine", "dp_rank", "tp_rank", "pp_rank", "attn_cp_rank", "moe_ep_rank"})
 _Reader = Callable[[str], Iterable[Metric]]
 
 
@@ -58,7 +59,13 @@ def parse_page(text: str, content_type: str, url: str, wanted: Callable[[str], b
     if not series:
         return None
     names = frozenset(one.name for one in series)
-    page = MetricsPage(url=url, types=_types(families), buckets=_buckets(families), exporter=_exporter(names))
+    page = MetricsPage(
+        url=url,
+        types=_types(families),
+        buckets=_buckets(families),
+        exporter=_exporter(names),
+        ranks=_ranks(series, frozenset(name for name in names if catalogue.lookup(name))),
+    )
     return Page(page=page, series=tuple(series), skipped=skipped, names=names)
 
 
@@ -110,6 +117,16 @@ def _buckets(families: Iterable[Metric]) -> dict[str, tuple[float, ...]]:
             bounds = {_number(s.labels.get("le", "")) for s in metric.samples if s.name.endswith("_bucket")}
             found[metric.name] = tuple(sorted(b for b in bounds if math.isfinite(b)))
     return found
+
+
+def _ranks(series: Iterable[Series], known: frozenset[str]) -> dict[str, tuple[str, ...]]:
+    """The values of the labels that tell ranks and processes apart, on the series with a `known` name."""
+    found: dict[str, set[str]] = {}
+    for one in series:
+        if one.name in known:
+            for label in _RANKS.intersection(one.labels):
+                found.setdefault(label, set()).add(one.labels[label])
+    return {label: tuple(sorted(values)) for label, values in sorted(found.items())}
 
 
 def _number(text: str) -> float:

@@ -268,3 +268,14 @@ def test_a_page_that_hangs_is_waited_for_once_only(monkeypatch):
     first, second, third = asyncio.run(run())
     assert first > 0.4
     assert second + third < 0.4
+
+
+def test_a_page_tells_the_values_of_its_rank_labels():
+    text = (
+        'vllm:kv_cache_usage_perc{engine="0",model_name="m",pid="71"} 0.5\n'
+        'vllm:kv_cache_usage_perc{engine="1",model_name="m",pid="72"} 0.5\n'
+        'process_open_fds{pid="9"} 4\n'
+    )
+    page = parse_page(text, "text/plain", "u")
+    assert page is not None
+    assert page.page.ranks == {"engine": ("0", "1"), "pid": ("71", "72")}
