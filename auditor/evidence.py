@@ -26,6 +26,7 @@ from auditor.theory.statistics import Interval
 from auditor.watch import Agreement, Coverage, CoverageItem, Observed, Watch
 
 __all__ = [
+    "METRICS_VERSION",
     "Check",
     "Conflict",
     "Coverage",
@@ -45,6 +46,11 @@ Status = Literal["pass", "warn", "fail", "skip", "inconclusive"]
 Severity = Literal["high", "medium", "low"]
 Confidence = Literal["high", "medium", "low"]
 Verdict = Literal["READY", "NOT READY", "INCONCLUSIVE"]
+
+METRICS_VERSION = 1
+"""What measured numbers mean: TTFT from the request's last byte on, TPOT over the tokens after the first event, failed
+requests infinitely slow. A changed definition raises it, and numbers of two versions are not compared.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +77,7 @@ class Evidence:
     use; `candidates` are other catalogue accelerators for remedies, `ranking` how they would serve the target;
     `metric_names` maps concepts to the engine's own metric names; `today` is the ISO date of the run; `nearest` says
     where an audit that failed under load would pass; `watch` is what a live Prometheus says, `truth` the server's
-    numbers beside the client's, `observed` what users sent.
+    numbers beside the client's, `observed` what users sent; `metrics_version` says what the measured numbers mean.
     """
 
     profile: Profile
@@ -98,6 +104,7 @@ class Evidence:
     metric_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     nearest: Nearest | None = None
+    metrics_version: int = METRICS_VERSION
 
     def loads(self, purpose: Purpose) -> tuple[Measurement, ...]:
         """The measurements of one purpose, in the order in which they ran."""

@@ -269,13 +269,18 @@ def load(folder: Path) -> Evidence:
     """
     facts = _read_json(folder, "run.json")
     _refuse_newer(folder, facts)
-    evidence = _read(folder, "evidence.json", Evidence, _read_json(folder, "evidence.json"))
+    evidence = _read(folder, "evidence.json", Evidence, _dated(_read_json(folder, "evidence.json")))
     measured = _measurements(folder)
     if facts.get("complete") is True:
         return replace(evidence, measurements=measured)
     note = "the saved run was cut off before its end; judged with what was saved"
     rest = _unfinished(folder, evidence, len(measured))
     return replace(evidence, measurements=(*measured, *rest), problems=(*evidence.problems, note))
+
+
+def _dated(data: Any) -> Any:
+    """Runs that do not say what their numbers mean are older than the first change of that."""
+    return {"metrics_version": 1, **data} if isinstance(data, dict) else data
 
 
 def load_options(folder: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 
 from auditor import store
 from auditor.errors import UsageError
-from auditor.evidence import Conflict, Coverage, CoverageItem, Evidence, Finding, Number, Report
+from auditor.evidence import METRICS_VERSION, Conflict, Coverage, CoverageItem, Evidence, Finding, Number, Report
 from auditor.loading import Loaded, load_profile
 from auditor.loads import Load, Plan, PlanNote, Shape
 from auditor.measurement import ClientHealth, Histogram, Measurement, MetricsPage, Sample, Served, Snapshot
@@ -160,6 +160,17 @@ def test_a_saved_run_comes_back_equal_to_the_last_bit(tmp_path, loaded):
     assert again.measurements[0].samples[0].ttft == 0.1
     assert again.measurements[0].samples[0].arrivals[1] == 1 / 3
     assert again.measurements[0].snapshots[0].histograms["ttft"].buckets[-1] == (math.inf, 2.0)
+
+
+@pytest.mark.parametrize(("saved", "read"), [(None, 1), (1, 1), (2, 2)])
+def test_a_run_says_what_its_numbers_mean(tmp_path, loaded, saved, read):
+    """Runs from before that was written down mean what the first version means, whatever this program's is."""
+    record(tmp_path / "run", loaded)
+    path = tmp_path / "run" / "evidence.json"
+    data = json.loads(path.read_text())
+    assert data.pop("metrics_version") == METRICS_VERSION
+    path.write_text(json.dumps(data if saved is None else {**data, "metrics_version": saved}))
+    assert store.load(tmp_path / "run").metrics_version == read
 
 
 def test_a_run_that_is_not_saved_is_judged_on_the_same_evidence(tmp_path, loaded):
