@@ -7,7 +7,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from auditor.measurement import Histogram, Measurement, Sample
+from auditor.measurement import Measurement
+from auditor.monitoring.truth import gained, mean_tpot
 
 __all__ = ["Beside", "beside"]
 
@@ -39,30 +40,8 @@ def _mean(values: Sequence[float]) -> float | None:
     return math.fsum(values) / len(values) if values else None
 
 
-def _moved(measurement: Measurement, name: str) -> Histogram | None:
-    """What a histogram gained over the load; one that is new or was reset counts from 0, as Measurement.moved does."""
-    first = next((s for s in measurement.snapshots if s.phase == "before"), None)
-    last = next((s for s in reversed(measurement.snapshots) if s.phase == "after"), None)
-    if first is None or last is None or name not in last.histograms:
-        return None
-    before, after = first.histograms.get(name, Histogram(sum=0.0, count=0.0)), last.histograms[name]
-    if after.count < before.count:
-        return after
-    return Histogram(sum=after.sum - before.sum, count=after.count - before.count)
-
-
 def _highest(measurement: Measurement, name: str) -> float | None:
     return max((value for _, value in measurement.gauge(name)), default=None)
-
-
-def _client_tpot(samples: Sequence[Sample], server: Histogram | None) -> float | None:
-    """The mean as the server takes it: over requests, or over tokens where it counts each token's latency."""
-    timed = [s for s in samples if s.tpot is not None]
-    if server is None or server.count <= 2 * len(timed):
-        return _mean([s.tpot for s in timed if s.tpot is not None])
-    seconds = math.fsum((s.e2e or 0.0) - (s.ttft or 0.0) for s in timed)
-    tokens = sum((s.output_tokens or 0) - s.first_tokens for s in timed)
-    return seconds / tokens if tokens else None
 
 
 def beside(measurement: Measurement) -> Beside | None:
@@ -71,10 +50,10 @@ def beside(measurement: Measurement) -> Beside | None:
         return None
     samples = (*measurement.warmup, *measurement.samples)
     here = [s.ttft for s in samples if s.ttft is not None]
-    ttft, tpot = _moved(measurement, "ttft"), _moved(measurement, "tpot")
+    ttft, tpot = gained(measurement, "ttft"), gained(measurement, "tpot")
     server, client = ttft.sum / ttft.count if ttft and ttft.count else None, _mean(here)
     off = client - server if client is not None and server is not None else None
-    client_tpot = _client_tpot(samples, tpot)
+    client_tpot = mean_tpot(samples, tpot)
     return Beside(
         requests=len(here),
         server_requests=ttft.count if ttft else None,
