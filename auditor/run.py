@@ -22,6 +22,7 @@ from auditor.levels import Levels
 from auditor.loading import Here, Loaded, load_monitoring, load_profile, resolve_device, resolve_draft, resolve_model
 from auditor.loads import Load, Logged, Plan
 from auditor.measurement import Measurement, Sample, Served
+from auditor.monitoring import truth
 from auditor.monitoring.coverage import coverage
 from auditor.plan.make import make_plan, without_loads
 from auditor.plan.pace import Pace, concurrency
@@ -69,7 +70,7 @@ async def audit(loaded: Loaded, options: Options, events: Listener) -> Report:
                 evidence = replace(evidence, plan=_planned(evidence, profile, loaded.log))
                 keep.update(evidence)
                 evidence = await _measured(evidence, profile, loaded, keep, events, options.only)
-        evidence = keep.redact(_ranked(evidence))
+        evidence = keep.redact(_ranked(_compared(evidence)))
         report = conclude(evidence, options)
         keep.finish(evidence, report)
         report = _with_failure(report, keep)
@@ -85,7 +86,7 @@ def judge(folder: Path, *, profile: Path | None, options: Options) -> Report:
         _refuse_other_traffic(evidence, loaded)
         declared = replace(declare(loaded, options, _then(evidence)), today=evidence.today, offline=evidence.offline)
         seen = replace(declared, plan=evidence.plan, measurements=evidence.measurements, nearest=evidence.nearest)
-        evidence = _ranked(with_served(seen, loaded, evidence.served))
+        evidence = _ranked(_compared(with_served(seen, loaded, evidence.served)))
         with store.recording(None, loaded, evidence) as keep:
             evidence = keep.redact(evidence)
     return conclude(evidence, options)
@@ -234,6 +235,11 @@ def _ranked(evidence: Evidence) -> Evidence:
     if prices:
         rows |= {row.key: row for row in ranking(found, asked, prices, _RANKED)}
     return replace(evidence, ranking=tuple(sorted(rows.values(), key=lambda row: row.request)))
+
+
+def _compared(evidence: Evidence) -> Evidence:
+    """The evidence with the server's numbers beside the client's."""
+    return replace(evidence, truth=truth.compared(evidence))
 
 
 def unsaved(report: Report) -> str | None:
