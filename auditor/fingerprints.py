@@ -2,11 +2,12 @@
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Sequence
 
 from auditor.evidence import Finding
 
-__all__ = ["VERSION", "fingerprints"]
+__all__ = ["VERSION", "fingerprints", "ordinals"]
 
 VERSION = "1"
 """Is part of every fingerprint: another recipe gives other ones, and pipelines see all findings as new once."""
@@ -21,14 +22,19 @@ def fingerprints(name: str, findings: Sequence[Finding]) -> tuple[str, ...]:
     and are no part of it; findings that share rule and subject are numbered by place and wording. With an empty `name`
     audits of two profiles can be compared.
     """
-    seen: dict[tuple[str, str | None], int] = {}
-    found: dict[int, str] = {}
+    numbers = ordinals(findings)
+    return tuple(_digest(name, f.rule, f.subject, number) for f, number in zip(findings, numbers, strict=True))
+
+
+def ordinals(findings: Sequence[Finding]) -> tuple[int, ...]:
+    """The number of each finding among those that share its rule and subject, from 0, by place and wording."""
+    seen: Counter[tuple[str, str | None]] = Counter()
+    numbers: dict[int, int] = {}
     for index in sorted(range(len(findings)), key=lambda i: _place(findings[i])):
-        finding = findings[index]
-        same = finding.rule, finding.subject
-        found[index] = _digest(name, *same, seen.get(same, 0))
-        seen[same] = seen.get(same, 0) + 1
-    return tuple(found[index] for index in range(len(findings)))
+        same = findings[index].rule, findings[index].subject
+        numbers[index] = seen[same]
+        seen[same] += 1
+    return tuple(numbers[index] for index in range(len(findings)))
 
 
 def _place(finding: Finding) -> tuple[object, ...]:

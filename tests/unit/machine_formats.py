@@ -1,0 +1,110 @@
+"""What the tests of machine formats share: published schemas, and reports that try them."""
+
+import json
+import lzma
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import xmlschema
+from made_reports import EVIDENCE, QUESTIONS, READY, REPORT, TTFT
+
+from auditor.evidence import Evidence, Location, Number, Report
+from auditor.measurement import Served
+from auditor.profile import Endpoint, Profile
+
+SCHEMAS = Path(__file__).parents[1] / "schemas"
+
+MARKUP = "<script>alert(1)</script> ]]> --> [x](http://evil) `c` **b** | @all #1 $x$ &amp; {0} \"'"
+COMMANDS = "\r\n::error::taken\n::stop-commands::x\n##[add-mask]y ##vso[task.complete]z %0A::warning::w"
+CODES = "\x1b[31m \x00 \x07 \x9b31m \u202e \u2028 \ufffe \ud800 \x85"
+HOSTILE = f"{CODES}{MARKUP}{COMMANDS}" + "y" * 1_000_000
+"""A server's words: markup, control codes, pipelines' commands, halves of characters, and a megabyte."""
+
+BARE = replace(
+    READY,
+    questions=(),
+    findings=(),
+    evidence=Evidence(profile=Profile(version=1, name="b", endpoint=Endpoint(url="emulator")), today="2026-03-01"),
+)
+"""A report in which nothing is."""
+
+OPEN = replace(REPORT, verdict="INCONCLUSIVE", verdict_line="INCONCLUSIVE: chat-prod", exit_code=4)
+ACCEPTED = replace(OPEN, exit_code=0, findings=tuple(f for f in OPEN.findings if f.rule != "W110"))
+"""INCONCLUSIVE and let through: --on-inconclusive pass."""
+
+
+def hostile(text: str = HOSTILE) -> Report:
+    """A report in which every string that a server or a file could have chosen is `text`."""
+    number = Number(name=text, value=1.0, unit=text, provenance="measured", note=text, n=3)
+    finding = replace(
+        TTFT,
+        rule=text,
+        title=text,
+        why=text,
+        subject=text,
+        measured=number,
+        required=number,
+        numbers=(number,),
+        where=Location(text[:200], 1),
+        remedies=(text,),
+        missing=text,
+        voids=(text,),
+        voided_by=(text,),
+    )
+    served = Served(engine=text, api="chat", model=text, engine_version=text, warnings=(text,))
+    measured = EVIDENCE.measurements[0]
+    said = {"detail": text, "server_id": text, "via": text, "finish_reason": text, "error": text, "cls": text}
+    failed = replace(measured.samples[3], **said)
+    measured = replace(measured, samples=(*measured.samples[:3], failed), stopped=text)
+    evidence = replace(
+        EVIDENCE, served=served, problems=(text,), setting_sources={text: text}, measurements=(measured,)
+    )
+    known = replace(finding, rule="W112", status="warn")
+    skip, good = replace(finding, status="skip", rule="H206"), replace(finding, status="pass", rule="M401")
+    questions = (replace(QUESTIONS[0], headline=text, title=text, answers=(text,)), *QUESTIONS[1:])
+    return replace(
+        REPORT,
+        name=text,
+        tool_version=text,
+        verdict_line=f"NOT READY: {text}",
+        findings=(finding, known, skip, good),
+        evidence=evidence,
+        questions=questions,
+        interrupted=text,
+        unused_waivers=(text,),
+        expired_waivers=(text,),
+    )
+
+
+REPORTS = {
+    "failing": REPORT,
+    "ready": READY,
+    "bare": BARE,
+    "open": OPEN,
+    "accepted": ACCEPTED,
+    "interrupted": replace(REPORT, exit_code=130, interrupted="Ctrl-C"),
+    "hostile": hostile(),
+}
+
+
+@cache
+def junit_schema() -> xmlschema.XMLSchema:
+    """JUnit XML as Jenkins' xUnit plugin takes it."""
+    return xmlschema.XMLSchema(SCHEMAS / "junit-10.xsd")
+
+
+@cache
+def sarif_schema() -> dict[str, Any]:
+    """SARIF 2.1.0."""
+    return json.loads(lzma.decompress((SCHEMAS / "sarif-2.1.0-rtm.5.json.xz").read_bytes()))
+
+
+def problems(data: Any, schema: dict[str, Any]) -> list[str]:
+    """What a JSON schema says against `data`, formats (URI references, dates) included where they can be checked."""
+    kind = jsonschema.validators.validator_for(schema)
+    kind.check_schema(schema)
+    found = kind(schema, format_checker=kind.FORMAT_CHECKER).iter_errors(data)
+    return [f"{error.json_path}: {error.message[:200]}" for error in found]
