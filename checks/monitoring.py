@@ -14,12 +14,14 @@ be valid for the engine's version or stand on its page, else the answer is only 
 | M407 | concepts that no alert watches, alerts that can never fire | no |
 | M408 | histogram bounds around the TTFT SLO | no |
 | M409 | memory activity taken for memory in use | no |
+| M430 M431 | the engine's page, and what a panel draws of it, beside the client's numbers | no |
 """
 
 from collections.abc import Iterator, Mapping
 
 from auditor.evidence import Check, Coverage, CoverageItem, Evidence, Finding, Location, Number, Rule, Status
 from auditor.profile import Objective
+from checks import monitoring_truth
 
 __all__ = ["CHECK"]
 
@@ -357,5 +359,6 @@ CHECK = Check(
         Rule("M407", "Concepts that no alert watches", m407_alerts),
         Rule("M408", "Histogram bounds around the TTFT SLO", m408_buckets),
         Rule("M409", "Memory activity taken for memory in use", m409_activity),
+        *monitoring_truth.RULES,
     ),
 )
