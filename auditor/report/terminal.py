@@ -6,7 +6,7 @@ Plain ASCII scaffolding, 80 columns, readable without colour; colour is added on
 from collections.abc import Iterable
 
 from auditor.evidence import Finding, QuestionResult, Report
-from auditor.report import products, steps, words
+from auditor.report import products, steps, truth, words
 from auditor.report.beside import Beside, beside
 from auditor.report.figures import figures, latency, rate
 from auditor.report.lines import wrap
@@ -96,6 +96,8 @@ def _measured(report: Report) -> Iterable[str]:
         parts += [f"E2E p95 {latency(item.e2e['p95'])}"] if "p95" in item.e2e else []
         yield from wrap(", ".join(parts), f"  {words.clean(item.load, 40)}: ", 5)
         yield from _told(beside(measurement))
+        for line in truth.lines(report.evidence, measurement.load.id):
+            yield from wrap(line, "     ", 7)
 
 
 def _told(item: Beside | None) -> Iterable[str]:
