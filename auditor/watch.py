@@ -33,7 +33,8 @@ class CoverageItem:
 
     `rung`: missing < proxy < named < valid < on_page < parses < returns_data < alerted; `names` are the metric names
     that carry it, `where` file and panel title or rule name, `dead` names that the engine's version or page does not
-    have, `alerts` rules that watch it, `buckets` the bounds of the histogram that carries it.
+    have, `silent` names whose queries a live Prometheus answered with nothing, `alerts` rules that watch it, `buckets`
+    the bounds of the histogram that carries it.
     """
 
     concept: str
@@ -44,6 +45,7 @@ class CoverageItem:
     alerts: tuple[str, ...] = ()
     note: str = ""
     buckets: tuple[float, ...] = ()
+    silent: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

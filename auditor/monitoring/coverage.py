@@ -3,18 +3,19 @@
 The ladder: missing < proxy < named (a query computes it) < valid (the engine's version has the name) < on_page (the
 page has it) < parses (and the query is PromQL) < returns_data (a live Prometheus answered) < alerted (and a rule
 watches it). Files are judged as a set. A query that does not parse covers nothing, so on_page is never the last rung.
+A query that a live Prometheus answers with nothing gets no further than parses, and its names are called silent.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
+from auditor.catalog import metrics as catalogue
 from auditor.measurement import MetricsPage
-from auditor.monitoring import dashboards, documents, promql, rules
+from auditor.monitoring import promql
 from auditor.monitoring.meaning import Shown, shown
-from auditor.monitoring.standing import Place, Standing
-from auditor.monitoring.variables import substitute
-from auditor.watch import Coverage, CoverageItem
+from auditor.monitoring.reading import Asked, TextFile, read
+from auditor.monitoring.standing import EMPTY, Place, Standing, answered
+from auditor.watch import Answer, Coverage, CoverageItem, Query, Watch
 
 __all__ = ["ASKED", "OTHER", "TextFile", "coverage"]
 
@@ -36,35 +37,6 @@ _SILENT = (OTHER, "gpu_memory_total", "gpu_memory_reserved", "gpu_activity", "ca
 _LADDER = ("named", "valid", "on_page", "parses", "returns_data")
 
 
-class TextFile(Protocol):
-    """A monitoring file as loaded: its name as the user wrote it, its text, and what the profile lists it as."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def text(self) -> str: ...
-    @property
-    def kind(self) -> str: ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Query:
-    """One expression and where it stands: file and panel title, or alert name."""
-
-    text: str
-    where: str
-    alert: str | None = None
-
-
-@dataclass(slots=True)
-class _Read:
-    """What the files hold, gathered file by file."""
-
-    queries: list[_Query] = field(default_factory=list)
-    recordings: dict[str, str] = field(default_factory=dict)
-    unreadable: list[str] = field(default_factory=list)
-
-
 @dataclass(slots=True)
 class _Concept:
     """The evidence for one concept, gathered query by query."""
@@ -75,111 +47,148 @@ class _Concept:
     dead: dict[str, None] = field(default_factory=dict)
     foreign: dict[str, None] = field(default_factory=dict)
     alerts: dict[str, None] = field(default_factory=dict)
+    silent: dict[str, None] = field(default_factory=dict)
     notes: dict[str, None] = field(default_factory=dict)
     buckets: tuple[float, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """What a live Prometheus says: the answers by query, and why an alert cannot be relied on; nothing without one."""
+
+    watch: Watch | None
+
+    def answer(self, query: Asked) -> Answer | None:
+        """The answer to a query; to an alert's, without its threshold."""
+        found = self.watch.answers if self.watch else ()
+        return next((answer for answer in found if answer.query == query.text), None)
+
+    def alerts(self, known: Iterable[str]) -> Iterator[Asked]:
+        """The alerts that the Prometheus runs beside those `known` from files."""
+        for rule in (self.watch.rules or ()) if self.watch else ():
+            if rule.name not in known and self.watch:
+                yield Asked(rule.query, f"{self.watch.url}: alert {rule.name}", rule.name, raw=rule.query)
+
+    def doubt(self, alert: str) -> str | None:
+        """Why the alert cannot fire there: not loaded, or failing."""
+        if self.watch is None or self.watch.rules is None:
+            return None
+        states = [rule for rule in self.watch.rules if rule.name == alert]
+        if not states:
+            return f"alert {alert} is not loaded by {self.watch.url}"
+        failing = next((rule for rule in states if rule.health == "err"), None)
+        return f"alert {alert} fails: {failing.error or 'its query cannot be evaluated'}" if failing else None
+
+
 def coverage(
-    files: Sequence[TextFile], engine: str, engine_version: str | None = None, pages: Sequence[MetricsPage] = ()
+    files: Sequence[TextFile],
+    engine: str,
+    engine_version: str | None = None,
+    pages: Sequence[MetricsPage] = (),
+    watch: Watch | None = None,
 ) -> Coverage:
-    """Judge the files together against the engine (a catalogue name; others: any), its version and its pages."""
-    read = _Read()
-    for file in files:
-        _read_file(file, read)
+    """Judge the files together against the engine (a catalogue name; others: any), its version and its pages.
+
+    `watch` is a live Prometheus that was asked the coverage's `queries` (judge without it first to learn them).
+    """
+    held, live = read(files), _Watched(watch)
     place = Place(engine, engine_version, tuple(pages))
+    known = {query.alert for query in held.queries if query.alert}
     found: dict[str, _Concept] = {}
+    queries: list[Query] = []
     invalid: list[str] = []
-    for query in read.queries:
+    for asked in (*held.queries, *live.alerts(known)):
         try:
-            used = promql.uses(query.text, read.recordings)
+            used = promql.uses(asked.text, held.recordings)
         except promql.Invalid as error:
-            invalid.append(f"{query.where}: {error}")
+            invalid.append(f"{asked.where}: {error}")
             continue
+        queries += _query(asked, used, place)
+        answer = live.answer(asked)
         for use in used:
-            _gather(use, query, place, found)
+            alone = all(other.base == use.base for other in used)
+            _gather(_Case(use, asked, answer, alone), place, live, found)
     return Coverage(
         items=tuple(_item(concept, found.get(concept, _Concept())) for concept in _concepts(found)),
         offered=place.offered(),
         files=tuple(file.name for file in files),
-        unreadable=tuple(read.unreadable),
+        unreadable=tuple(held.unreadable),
         invalid_queries=tuple(dict.fromkeys(invalid)),
+        queries=tuple({(query.text, query.where): query for query in queries}.values()),
     )
 
 
-# ------------------------------------------------------------------------------------------------------------- reading
-
-
-def _read_file(file: TextFile, into: _Read) -> None:
-    try:
-        found = list(documents.documents(file.text))
-    except documents.Unreadable as error:
-        into.unreadable.append(f"{file.name}: {error}")
-        return
-    readable = [_read_document(document, file, into) for document in found]
-    if not any(readable):
-        into.unreadable.append(f"{file.name}: holds no dashboard and no rules")
-
-
-def _read_document(document: Mapping[str, object], file: TextFile, into: _Read) -> bool:
-    listed = rules.rules(document)
-    if listed is not None:
-        for rule in listed:
-            if rule.kind == "record":
-                into.recordings[rule.name] = rule.expr
-            else:
-                into.queries.append(_Query(rule.expr, f"{file.name}: alert {rule.name}", rule.name))
-        return True
-    try:
-        board = dashboards.dashboard(document)
-    except documents.Unreadable as error:
-        into.unreadable.append(f"{file.name}: {error}")
-        return True
-    if board is None:
-        return False
-    into.unreadable += [f"{file.name}: {problem}" for problem in board.unread]
-    for panel in board.panels:
-        where = f"{file.name}: {panel.title or 'a panel without title'}"
-        into.queries += [_Query(substitute(text, board.variables), where) for text in panel.queries]
-    return True
+def _query(asked: Asked, used: Sequence[promql.Use], place: Place) -> Iterator[Query]:
+    """The query as data, if it is about the service at all: a series of it is known, or has the engine's own prefix."""
+    if any(catalogue.lookup(use.name) or place.unheard_of(use) for use in used):
+        concepts = dict.fromkeys(one.concept for use in used if (one := shown(use)))
+        names = tuple(dict.fromkeys(use.name for use in used))
+        yield Query(text=asked.text, where=asked.where, concepts=tuple(concepts), names=names, alert=asked.alert)
 
 
 # ------------------------------------------------------------------------------------------------------------- judging
 
 
-def _gather(use: promql.Use, query: _Query, place: Place, found: dict[str, _Concept]) -> None:
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """One series in one query, and what a live Prometheus answered to the query; `alone`: it has no other series."""
+
+    use: promql.Use
+    query: Asked
+    answer: Answer | None
+    alone: bool
+
+
+def _gather(case: _Case, place: Place, live: _Watched, found: dict[str, _Concept]) -> None:
+    use, query = case.use, case.query
     seen = shown(use)
     if seen is None:
         _unknown(use, query, place, found)
         return
-    standing = place.standing(seen.metric, use)
+    standing = answered(place.standing(seen.metric, use), case.answer, query.where, alone=case.alone)
     if seen.concept in _SILENT and not standing.dead:
         return
     concept = found.setdefault(OTHER if seen.concept in _SILENT else seen.concept, _Concept())
     if standing.dead:
         _bury(_name(seen), standing, query, concept)
-        return
-    if query.alert:
-        if seen.direct:
-            concept.alerts[query.alert] = None
-        return
+    elif query.alert:
+        _alert(query.alert, seen, standing, live, concept)
+    else:
+        _show(seen, standing, query, place, concept)
+
+
+def _alert(name: str, seen: Shown, standing: Standing, live: _Watched, concept: _Concept) -> None:
+    doubt = f"alert {name} can never fire: what it asks for {EMPTY}" if standing.silent else live.doubt(name)
+    if doubt:
+        concept.notes[doubt] = None
+    elif seen.direct:
+        concept.alerts[name] = None
+
+
+def _show(seen: Shown, standing: Standing, query: Asked, place: Place, concept: _Concept) -> None:
+    name = _name(seen)
     if standing.note:
         concept.notes[standing.note] = None
-    concept.where.setdefault(_name(seen), {})[query.where] = None
-    if seen.direct:
-        concept.names.setdefault(_name(seen), standing.rung)
-        concept.buckets = concept.buckets or place.buckets(seen.metric)
-    else:
-        concept.proxies[_name(seen)] = None
+    concept.where.setdefault(name, {})[query.where] = None
+    if not seen.direct:
+        concept.proxies[name] = None
+        return
+    before = concept.names.get(name)
+    if before is None or _LADDER.index(before) < _LADDER.index(standing.rung):
+        concept.names[name] = standing.rung
+    if standing.silent:
+        concept.silent[name] = None
+    concept.buckets = concept.buckets or place.buckets(seen.metric)
 
 
-def _unknown(use: promql.Use, query: _Query, place: Place, found: dict[str, _Concept]) -> None:
+def _unknown(use: promql.Use, query: Asked, place: Place, found: dict[str, _Concept]) -> None:
     """A name with the engine's own prefix that no version has: the panel is empty, the alert never fires."""
     if place.unheard_of(use):
         standing = Standing("named", dead=True, note=f"{use.base} is on no page and in no known version")
         _bury(use.base, standing, query, found.setdefault(OTHER, _Concept()))
 
 
-def _bury(name: str, standing: Standing, query: _Query, concept: _Concept) -> None:
+def _bury(name: str, standing: Standing, query: Asked, concept: _Concept) -> None:
     """Another engine's names do no harm beside the right ones; names that should live and do not are kept apart."""
     (concept.foreign if standing.foreign else concept.dead)[name] = None
     if not standing.foreign:
@@ -206,6 +215,7 @@ def _item(concept: str, gathered: _Concept) -> CoverageItem:
         where=tuple(dict.fromkeys(place for name in names for place in gathered.where.get(name, ()))),
         dead=tuple(dead),
         alerts=tuple(gathered.alerts),
+        silent=tuple(name for name in gathered.silent if gathered.names.get(name) != "returns_data"),
         note="; ".join(gathered.notes),
         buckets=gathered.buckets,
     )

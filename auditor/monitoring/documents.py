@@ -3,7 +3,9 @@
 Trusts nothing: depth and size are bounded, and whatever cannot be read is said, never guessed.
 """
 
+import base64
 import json
+import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,15 +14,19 @@ __all__ = ["Unreadable", "children", "documents", "listing", "mapping", "text_of
 MAX_CHARACTERS = 20_000_000
 _MAX_DEPTH = 100
 _MAX_NODES = 500_000
-_NESTED = (".json", ".yaml", ".yml", ".rules", ".libsonnet")
+_NESTED = (".json", ".yaml", ".yml", ".rules", ".libsonnet", ".json.gz")
+_OUTSIDE = ("url", "configMapRef", "grafanaCom", "gzipConfigMapRef", "jsonnet", "jsonnetLib")
 
 
 class Unreadable(Exception):
     """A file that cannot be read as JSON or YAML; the message says why in one line."""
 
 
-def documents(text: str, depth: int = 0) -> Iterator[Mapping[str, Any]]:
-    """Every document in the text, with the documents that wrappers hold inside; raises Unreadable."""
+def documents(text: str, depth: int = 0) -> Iterator[Mapping[str, Any] | Unreadable]:
+    """Every document in the text, with the documents that wrappers hold inside, and why one of those cannot be read.
+
+    Raises Unreadable where the text itself cannot.
+    """
     for document in _parse(text):
         if _nesting(document) > _MAX_DEPTH:
             raise Unreadable("nested too deeply to be a dashboard")
@@ -87,19 +93,55 @@ def _opened(document: Any) -> Iterator[Mapping[str, Any]]:
                 yield item
 
 
-def _unwrapped(item: Mapping[str, Any], depth: int) -> Iterator[Mapping[str, Any]]:
-    """The document itself, or the documents that it carries as text (ConfigMap, GrafanaDashboard)."""
-    texts: list[str] = []
-    if item.get("kind") == "ConfigMap":
-        texts = [v for k, v in mapping(item.get("data")).items() if isinstance(v, str) and str(k).endswith(_NESTED)]
-    elif isinstance(mapping(item.get("spec")).get("json"), str):
-        texts = [item["spec"]["json"]]
+def _unwrapped(item: Mapping[str, Any], depth: int) -> Iterator[Mapping[str, Any] | Unreadable]:
+    """The document itself, or the documents that it carries as text or only points to (ConfigMap, GrafanaDashboard)."""
+    try:
+        texts = _carried(item)
+        if texts and depth >= 2:
+            raise Unreadable("documents inside documents inside documents")
+    except Unreadable as error:
+        yield error
+        return
     if not texts:
         yield item
-    for text in texts:
-        if depth >= 2:
-            raise Unreadable("documents inside documents inside documents")
-        yield from documents(text, depth + 1)
+    for name, text in texts.items():
+        try:
+            yield from documents(text, depth + 1)
+        except Unreadable as error:
+            yield Unreadable(f"{name}: {error}")
+
+
+def _carried(item: Mapping[str, Any]) -> dict[str, str]:
+    """The texts inside a wrapper, by the name of what holds each; raises Unreadable for what it only points to."""
+    spec = mapping(item.get("spec"))
+    if item.get("kind") == "ConfigMap":
+        binary = {str(k): _unpacked(v) for k, v in mapping(item.get("binaryData")).items() if _is_file(k)}
+        return {str(k): v for k, v in mapping(item.get("data")).items() if isinstance(v, str) and _is_file(k)} | binary
+    if isinstance(spec.get("json"), str):
+        return {"spec.json": spec["json"]}
+    if item.get("kind") == "GrafanaDashboard":
+        if spec.get("gzipJson"):
+            return {"spec.gzipJson": _unpacked(spec["gzipJson"])}
+        outside = [key for key in _OUTSIDE if spec.get(key)]
+        if outside:
+            raise Unreadable(f"its dashboard is kept outside the file (spec.{outside[0]})")
+    return {}
+
+
+def _is_file(key: Any) -> bool:
+    return str(key).endswith(_NESTED)
+
+
+def _unpacked(value: Any) -> str:
+    """Text out of base64, gzipped or plain."""
+    try:
+        data = base64.b64decode(text_of(value), validate=False)
+        if data[:2] == b"\x1f\x8b":
+            reader = zlib.decompressobj(wbits=31)
+            data = reader.decompress(data, MAX_CHARACTERS + 1)
+        return data.decode("utf-8")
+    except (ValueError, zlib.error):
+        raise Unreadable("packed in a way that cannot be read") from None
 
 
 def _nesting(document: Any) -> int:

@@ -1,15 +1,16 @@
 """Whether a metric name lives where the deployment runs: on its pages, in its version, or merely somewhere."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from auditor.catalog import metrics as catalogue
 from auditor.catalog.metrics import Metric
 from auditor.measurement import MetricsPage
 from auditor.monitoring.promql import Use
+from auditor.watch import Answer
 
-__all__ = ["Place", "Standing"]
+__all__ = ["EMPTY", "Place", "Standing", "answered"]
 
 # Series that a page has only with a feature in use or after the first event, on any engine.
 _CONDITIONAL = {
@@ -21,17 +22,41 @@ _CONDITIONAL = {
     "spec_draft_tokens",
     "waiting_by_reason",
 }
+EMPTY = "returns nothing"
+_PRESENT = "its series exist: look at its labels, its rate window and whether there was traffic"
 _FAMILIES = ({"trtllm", "triton"},)  # one engine behind two servers
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How far up the ladder a name gets by itself, or that it is dead (`foreign`: another engine's), and why."""
+    """How far up the ladder a name gets by itself, or that it is dead (`foreign`: another engine's), and why.
+
+    `silent`: a live Prometheus was asked and returned nothing.
+    """
 
     rung: str
     dead: bool = False
     foreign: bool = False
     note: str = ""
+    silent: bool = False
+
+
+def answered(standing: Standing, answer: Answer | None, where: str, *, alone: bool) -> Standing:
+    """The standing after a live Prometheus answered the query of the panel `where`; as before without an answer.
+
+    Data proves the name where it stands `alone`: in `a or b` either may have been the one that had some.
+    """
+    if answer is None or (answer.series and standing.dead and not alone):
+        return standing
+    if answer.series:
+        return Standing("returns_data")
+    if standing.dead:
+        return standing
+    if answer.error:
+        why = f"cannot be answered: {answer.error}"
+    else:
+        why = f"{EMPTY}: {', '.join(answer.absent)} has no sample" if answer.absent else f"{EMPTY} ({_PRESENT})"
+    return replace(standing, note="; ".join(n for n in (standing.note, f"{where} {why}") if n), silent=True)
 
 
 @dataclass(frozen=True)

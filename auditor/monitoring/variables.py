@@ -1,11 +1,11 @@
 """Grafana's template variables in a query -> PromQL that parses and computes the same thing.
 
-What a variable becomes depends on where it stands: a duration in [..] and after `offset`, a word inside quotes, a
-matcher in {..}, a label in by (..), the variable's default where it is (part of) a name, else a number.
+What a variable becomes depends on where it stands: a duration in [..] and after `offset`, anything that a label may be
+inside quotes, a matcher in {..}, a label in by (..), its default where it is (part of) a name, else a number.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 __all__ = ["substitute"]
 
@@ -17,13 +17,33 @@ _NAME = re.compile(r"[A-Za-z_:][\w:]*")
 _LABEL = re.compile(r"[A-Za-z_]\w*")
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 _UNITS = ("ms", "s", "m", "h", "d", "w", "y")
+_NAMING = re.compile(r"""__name__\s*(=~|=)\s*["'`][^"'`]*$""")
 _AGGREGATES = ("sum", "avg", "min", "max", "count", "rate", "increase", "irate", "quantile", "stddev", "group")
+_ANY = "\ue000"  # stands for any value inside quotes until the matcher around it is rewritten; in no real query
+_MATCHER = re.compile(rf"""(?P<operator>=~|!~|!=|=)\s*(?P<quote>["'])(?P<value>[^"']*{_ANY}[^"']*)(?P=quote)""")
 
 
-def substitute(query: str, defaults: Mapping[str, str]) -> str:
-    """The query with every variable replaced. `defaults` maps variables to the values they have by default."""
+def substitute(query: str, defaults: Mapping[str, str], unknown: Collection[str] = ()) -> str:
+    """The query with every variable replaced, as a Prometheus that has the series would be asked it.
+
+    `defaults` maps variables to the values they have by default. `unknown` are those whose values the data itself gives
+    (the pods, models and jobs of whoever saved the file): as the value of a label they match anything.
+    """
     if "$" not in query and "[[" not in query:
         return query
+    return _MATCHER.sub(_any_value, _scanned(query, defaults, unknown)).replace(_ANY, "x")
+
+
+def _any_value(matcher: re.Match[str]) -> str:
+    """A matcher with an unknown in its value: every value fits it; none is excluded by a negative one."""
+    value, operator = matcher["value"], matcher["operator"]
+    if operator in ("!=", "!~"):
+        return f'!="{value.replace(_ANY, "x")}"'
+    known = value if operator == "=~" else re.sub(r"([.+*?()|{}^$\[\]])", r"\\\\\1", value)
+    return f'=~"{known.replace(_ANY, ".*")}"'
+
+
+def _scanned(query: str, defaults: Mapping[str, str], unknown: Collection[str]) -> str:
     out: list[str] = []
     state = _State()
     position = 0
@@ -31,7 +51,10 @@ def substitute(query: str, defaults: Mapping[str, str]) -> str:
         match = _VARIABLE.match(query, position)
         if match and not (state.quote and (match["plain"] or match["braced"] or "a").isdigit()):
             name = match["braced"] or match["old"] or match["plain"]
-            out.append(_value(name, defaults.get(name, ""), state, "".join(out[-80:]), query[match.end() :]))
+            before = "".join(out[-80:])
+            open_value = name in unknown and state.quote and not _NAMING.search(before)
+            default = "" if open_value else defaults.get(name, "")
+            out.append(_value(name, default, state, before, query[match.end() :]))
             position = match.end()
             continue
         character = query[position]
@@ -73,7 +96,7 @@ def _value(name: str, default: str, state: _State, before: str, after: str) -> s
     last = before.rstrip()[-1:]
     following = after.lstrip()[:1]
     if state.quote:
-        return default if re.fullmatch(r"[\w:.*|+-]+", default) else "x"
+        return default if re.fullmatch(r"[\w:.*|+-]+", default) else _ANY
     if state.square or re.search(r"\boffset\s+-?$", before):
         return _duration(before, after)
     if state.curly:
@@ -99,7 +122,7 @@ def _duration(before: str, after: str) -> str:
 
 def _matcher(default: str, last: str, following: str) -> str:
     if last in ("=", "~"):
-        return '"x"'
+        return f'"{_ANY}"'
     if following in ("=", "!"):
         return default if _LABEL.fullmatch(default) else "x"
-    return 'x="x"' if last in ("{", ",") else ',x="x"'
+    return 'x=~".*"' if last in ("{", ",") else ',x=~".*"'

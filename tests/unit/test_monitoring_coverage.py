@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from auditor.measurement import MetricsPage
 from auditor.monitoring.coverage import coverage
-from auditor.watch import Coverage, CoverageItem
+from auditor.watch import Answer, Coverage, CoverageItem, RuleState, Watch
 
 TTFT = "histogram_quantile(0.95, sum by (le) (rate(vllm:time_to_first_token_seconds_bucket[5m])))"
 TPS = "sum(rate(vllm:generation_tokens_total[5m]))"
@@ -210,3 +210,69 @@ def test_titles_never_change_the_answer_and_expressions_do(queries: list[str], t
     assert rungs(plain) == rungs(titled)
     covered = {i.concept for i in plain.items if i.rung != "missing"} & {"ttft", "tps", "memory"}
     assert covered == {COVERING[query] for query in queries if query in COVERING}
+
+
+def prometheus(*answers: Answer, rules: tuple[RuleState, ...] | None = None) -> Watch:
+    return Watch(url="http://p:9090", answers=answers, rules=rules)
+
+
+def test_queries_to_ask_are_those_about_the_service() -> None:
+    files = [board(TTFT, "up", "rate(node_cpu_seconds_total[5m])", "vllm:nonsense"), alerts(Full=f"{KV} > 0.9")]
+    found = coverage(files, "vllm", "0.18.0", [PAGE]).queries
+    assert [(q.where, q.concepts, q.names, q.alert) for q in found] == [
+        ("d.json: panel 0", ("ttft",), ("vllm:time_to_first_token_seconds_bucket",), None),
+        ("d.json: panel 3", (), ("vllm:nonsense",), None),
+        ("a.yaml: alert Full", ("memory",), ("vllm:kv_cache_usage_perc",), "Full"),
+    ]
+    assert found[0].text == TTFT
+
+
+def test_what_returns_data_is_proven_and_what_returns_nothing_is_said() -> None:
+    watch = prometheus(Answer(query=TTFT, series=1), Answer(query=TPS, series=0), Answer(query=KV, error="timed out"))
+    found = coverage([ALL], "vllm", "0.18.0", watch=watch)
+    assert rungs(found) == ("returns_data", "valid", "valid")
+    assert (item(found, "ttft").silent, item(found, "tps").silent) == ((), ("vllm:generation_tokens_total",))
+    assert "d.json: panel 1 returns nothing" in item(found, "tps").note
+    assert "d.json: panel 2 cannot be answered: timed out" in item(found, "memory").note
+
+
+def test_one_panel_with_data_is_enough() -> None:
+    other = 'sum(rate(vllm:generation_tokens_total{job="gone"}[5m]))'
+    watch = prometheus(Answer(query=other, series=0), Answer(query=TPS, series=3))
+    found = item(coverage([board(other, TPS)], "vllm", "0.18.0", watch=watch), "tps")
+    assert (found.rung, found.silent) == ("returns_data", ())
+
+
+def test_data_revives_a_dead_name_only_where_it_stands_alone() -> None:
+    both = f"{OLD_KV} or {KV}"
+    alone = coverage([board(OLD_KV)], "vllm", "0.18.0", watch=prometheus(Answer(query=OLD_KV, series=1)))
+    assert (item(alone, "memory").rung, item(alone, "memory").dead) == ("returns_data", ())
+    beside = coverage([board(both)], "vllm", "0.18.0", watch=prometheus(Answer(query=both, series=1)))
+    assert item(beside, "memory").dead == ("vllm:gpu_cache_usage_perc",)
+
+
+def test_alerts_that_the_prometheus_runs_count_and_those_it_does_not_are_said() -> None:
+    state = RuleState(name="Slow", query=f"{TTFT} > 2", state="inactive", health="ok")
+    broken = RuleState(name="Full", query=f"{KV} > 0.9", state="inactive", health="err", error="many-to-many")
+    answers = tuple(Answer(query=query, series=1) for query in (TTFT, TPS, KV))
+    files = [ALL, alerts(Full=f"{KV} > 0.9", Idle=f"{TPS} < 1")]
+    found = coverage(files, "vllm", "0.18.0", watch=prometheus(*answers, rules=(state, broken)))
+    assert rungs(found) == ("alerted", "returns_data", "returns_data")
+    assert item(found, "ttft").alerts == ("Slow",)
+    assert "alert Idle is not loaded by http://p:9090" in item(found, "tps").note
+    assert "alert Full fails: many-to-many" in item(found, "memory").note
+
+
+def test_an_alert_whose_subject_returns_nothing_can_never_fire() -> None:
+    query = f"{KV} > 0.9"
+    watch = prometheus(Answer(query=query, series=0, absent=("vllm:kv_cache_usage_perc",)))
+    found = item(coverage([ALL, alerts(Full=query)], "vllm", "0.18.0", watch=watch), "memory")
+    assert found.alerts == ()
+    assert "alert Full can never fire" in found.note
+
+
+def test_a_template_that_was_not_rendered_covers_nothing() -> None:
+    query = 'max(vllm:kv_cache_usage_perc{namespace="{{ .Release.Namespace }}"})'
+    found = coverage([board(query)], "vllm", "0.18.0")
+    assert item(found, "memory").rung == "missing"
+    assert found.unreadable == ("d.json: panel 0: a template that was not rendered",)

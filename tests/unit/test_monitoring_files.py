@@ -12,6 +12,8 @@ from auditor.monitoring import dashboards, documents, rules
 def panels_of(text: str) -> list[tuple[str, tuple[str, ...]]]:
     found = []
     for document in documents.documents(text):
+        if isinstance(document, documents.Unreadable):
+            raise document
         board = dashboards.dashboard(document)
         if board is not None:
             found += [(panel.title, panel.queries) for panel in board.panels]

@@ -131,10 +131,12 @@ def test_what_prometheus_would_refuse_is_invalid_and_nothing_worse(query: str) -
         ("rate(x[$__range:$__interval])", "rate(x[5m:5m])"),
         ("rate(x[${minutes}m])", "rate(x[5m])"),
         ("x offset $back", "x offset 5m"),
-        ('x{a="$v",b=~"${v:regex}",c="[[v]]"}', 'x{a="x",b=~"x",c="x"}'),
+        ('x{a="$v",b=~"${v:regex}",c="[[v]]"}', 'x{a=~".*",b=~".*",c=~".*"}'),
+        ("x{a=\"v1.2-$v\",b='$v'}", 'x{a=~"v1\\\\.2-.*",b=~".*"}'),
+        ('x{a!="$v",b!~"$v.*"}', 'x{a!="x",b!="x.*"}'),
         ('label_replace(x, "a", "$1", "b", "(.*)")', 'label_replace(x, "a", "$1", "b", "(.*)")'),
-        ("x{$filters}", 'x{x="x"}'),
-        ('x{a="b",$filters}', 'x{a="b",x="x"}'),
+        ("x{$filters}", 'x{x=~".*"}'),
+        ('x{a="b",$filters}', 'x{a="b",x=~".*"}'),
         ("sum by ($group) (x)", "sum by (x) (x)"),
         ("sum by (a, $group) (x)", "sum by (a, x) (x)"),
         ("vllm:$metric", "vllm:"),
@@ -161,3 +163,10 @@ def test_variables_by_where_they_stand(query: str, expected: str) -> None:
 )
 def test_variables_by_their_defaults(query: str, defaults: dict[str, str], expected: str) -> None:
     assert substitute(query, defaults) == expected
+
+
+def test_values_that_the_data_gives_match_anything_and_names_keep_their_default() -> None:
+    defaults = {"pod": "vllm-7f9c", "m": "vllm:kv_cache_usage_perc", "q": "fraction"}
+    query = '{__name__=~"$m", pod="$pod", kind="$q"}'
+    expected = '{__name__=~"vllm:kv_cache_usage_perc", pod=~".*", kind="fraction"}'
+    assert substitute(query, defaults, unknown={"pod", "m"}) == expected
