@@ -17,7 +17,7 @@ from auditor.engines.flavours import FLAVOURS, command_end, flavour_of_launch, t
 from auditor.errors import UsageError
 from auditor.redact import Redactor
 
-__all__ = ["Launch", "parse_launch"]
+__all__ = ["Launch", "parse_launch", "until_redirection"]
 
 T = TypeVar("T")
 
@@ -90,7 +90,7 @@ def parse_launch(launch: str, engine: str | None = None) -> Launch:
     start = command_end(flavour, words) or 0
     _read_fork(flavour, words[:start], found)
     _read_env(flavour, words[:start], found)
-    _read_flags(flavour, _until_redirection(words[start:]), found)
+    _read_flags(flavour, until_redirection(words[start:]), found)
     if "engine_version" not in found.fields and (tag := _image_version(flavour, words)):
         _store("engine_version", tag, tag, found)
     secrets = tuple(dict.fromkeys(s for s in found.secrets if s))
@@ -127,7 +127,8 @@ def _image_version(flavour: Flavour, words: Sequence[str]) -> str | None:
 # ------------------------------------------------------------------------------------------------- where the flags are
 
 
-def _until_redirection(words: Sequence[str]) -> list[str]:
+def until_redirection(words: Sequence[str]) -> list[str]:
+    """The words of a command up to where the shell takes over: a redirection, a pipe, the next command."""
     kept: list[str] = []
     for word in words:
         if re.match(r"^(\d?>|&>|\||&&?$|;$|<)", word):

@@ -10,7 +10,7 @@ but typed facts and metric names: replies such as SGLang's /server_info hold key
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, get_args, get_type_hints
 
 from auditor.engines.flavour import Flavour, Reply
@@ -27,7 +27,7 @@ from auditor.probe.target import Deadlines
 from auditor.profile import Profile
 from auditor.redact import Redactor
 
-__all__ = ["discover"]
+__all__ = ["Look", "discover", "look"]
 
 _DEADLINES = Deadlines(connect=10.0, first_token=120.0, gap=30.0, total=240.0)
 _ENABLE = {"sglang": "start it with --enable-metrics", "llamacpp": "start it with --metrics"}
@@ -52,8 +52,58 @@ async def discover(
     try:
         return await _discover(profile, key, deadlines, wait)
     except PreflightFailed as failure:
-        secrets = [key or "", *profile.endpoint.headers.values()]
-        raise PreflightFailed(Redactor(secrets).text(str(failure))) from None
+        raise PreflightFailed(_redactor(profile, key).text(str(failure))) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What an endpoint says of itself before any generation: its engine and who says so, what it answered by path, its
+    metrics pages, the settings that it tells with the place of each, and what is in the way of knowing more.
+    """
+
+    flavour: Flavour
+    source: str
+    replies: Mapping[str, Reply]
+    pages: tuple[Page, ...]
+    values: Mapping[str, Any]
+    sources: Mapping[str, str]
+    warnings: tuple[str, ...]
+
+
+async def look(profile: Profile, key: str | None, *, wait: float = 20.0) -> Look:
+    """Look at an endpoint by GETs alone, as `discover` does first. Raises PreflightFailed."""
+    try:
+        contact = connect(place_of(profile.endpoint.url), profile, key, wait)
+        try:
+            await contact.greet()
+            return await _look(contact)
+        finally:
+            await contact.client.aclose()
+    except PreflightFailed as failure:
+        raise PreflightFailed(_redactor(profile, key).text(str(failure))) from None
+
+
+def _redactor(profile: Profile, key: str | None) -> Redactor:
+    return Redactor([key or "", *profile.endpoint.headers.values()])
+
+
+async def _look(contact: Contact) -> Look:
+    replies = {"/v1/models": await list_models(contact)}
+    pages, warnings = await _pages(contact, replies)
+    flavour, source = _recognise(contact.profile, replies)
+    await _read_info(contact, flavour, replies)
+    pages, more = await _engine_page(contact, flavour, replies, pages)
+    exporters, missing = await _exporters(contact)
+    values, sources = flavour.read_served(replies)
+    return Look(
+        flavour=flavour,
+        source=source,
+        replies=replies,
+        pages=(*pages, *exporters),
+        values=_typed(values),
+        sources=sources,
+        warnings=(*warnings, *more, *missing),
+    )
 
 
 async def _discover(profile: Profile, key: str | None, deadlines: Deadlines, wait: float) -> Served:
@@ -61,35 +111,28 @@ async def _discover(profile: Profile, key: str | None, deadlines: Deadlines, wai
     contact = connect(place, profile, key, wait)
     try:
         await contact.greet()
-        replies = {"/v1/models": await list_models(contact)}
-        pages, warnings = await _pages(contact, replies)
-        flavour, source = _recognise(profile, replies)
-        await _read_info(contact, flavour, replies)
-        pages, more = await _engine_page(contact, flavour, replies, pages)
-        exporters, missing = await _exporters(contact)
-        values, sources = flavour.read_served(replies)
-        values = _typed(values)
-        model = choose_model(profile, replies, certain=flavour.name != "generic")
-        context = values.get("max_model_len")
+        seen = await _look(contact)
+        model = choose_model(profile, seen.replies, certain=seen.flavour.name != "generic")
+        context = seen.values.get("max_model_len")
         answers = await preflight(
             first_target(profile, model, key),
             deadlines,
             any_api=profile.endpoint.api == "auto",
             context=context,
-            served=names_of(replies),
+            served=names_of(seen.replies),
             count=lambda target: counted(contact, target.model, (target.api,), context),
         )
     finally:
         await contact.client.aclose()
     return _served(
-        flavour=flavour,
-        source=source,
+        flavour=seen.flavour,
+        source=seen.source,
         model=model,
-        values=values,
-        sources=sources,
-        pages=(*pages, *exporters),
+        values=seen.values,
+        sources=seen.sources,
+        pages=seen.pages,
         answers=answers,
-        warnings=(*warnings, *more, *missing, *_unchecked(profile, place)),
+        warnings=(*seen.warnings, *_unchecked(profile, place)),
     )
 
 
