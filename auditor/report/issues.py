@@ -12,7 +12,7 @@ from auditor.evidence import Finding, Location, Report
 from auditor.fingerprints import fingerprints, ordinals
 from auditor.report import words
 
-__all__ = ["Issue", "Level", "issues", "passing", "path", "worth_telling"]
+__all__ = ["WAIVER", "Issue", "Level", "issues", "passing", "path", "worth_telling"]
 
 Level = Literal["error", "warning", "note", "pass", "skip"]
 
@@ -35,6 +35,11 @@ class Issue:
     place: Location | None
     summary: str
     details: tuple[tuple[str, str], ...]
+
+    @property
+    def page(self) -> str | None:
+        """The rule to give to `audit explain`; None where there is no page."""
+        return words.clean(self.finding.rule, 20) if self.finding.rule != WAIVER else None
 
     @property
     def text(self) -> str:
@@ -118,8 +123,8 @@ def _details(finding: Finding, confidence: float) -> Iterator[tuple[str, str]]:
 def _on_waivers(report: Report) -> Iterator[Finding]:
     where = report.evidence.where("waivers")
     said: tuple[tuple[Sequence[str], Literal["fail", "warn"], str], ...] = (
-        (report.expired_waivers, "fail", "Expired waiver"),
-        (report.unused_waivers, "warn", "Unused waiver"),
+        (report.expired_waivers, "fail", "expired"),
+        (report.unused_waivers, "warn", "not needed"),
     )
     for lines, status, title in said:
         for line in lines:
