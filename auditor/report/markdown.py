@@ -8,10 +8,8 @@ import re
 from collections.abc import Iterable, Sequence
 
 from auditor.evidence import Evidence, Finding, Report
-from auditor.loads import Load
-from auditor.report import products, steps, words
-from auditor.report.beside import Beside, beside
-from auditor.report.figures import Figures, figures, latency, prompt_and_output, rate, tokens_of
+from auditor.report import steps, tables, words
+from auditor.report.picture import Table
 
 __all__ = ["escape", "render"]
 
@@ -121,61 +119,38 @@ def _waivers(report: Report) -> list[str]:
     return ["", *lines] if lines else []
 
 
-# ------------------------------------------------------------------------------------------- numbers, plan, environment
+# -------------------------------------------------------------------------------------------------------------- tables
 
 
-def _load_row(item: Figures) -> Sequence[str]:
-    return (
-        escape(item.load, 60),
-        str(item.concurrency) if item.rate is None else f"{item.rate:.3g} a second",
-        f"{item.requests} ({item.failed} failed)" if item.failed else str(item.requests),
-        *(latency(item.ttft[name]) if name in item.ttft else "" for name in ("p50", "p95")),
-        *(rate(item.tps[name]) if name in item.tps else "" for name in ("p50", "p05")),
-        latency(item.e2e["p95"]) if "p95" in item.e2e else "",
-        words.quantity(item.output_rate, "tokens/s") if item.output_rate is not None and item.tps else "",
-        escape(_ended(item), 160),
-    )
+def _shown(table: Table | None) -> list[str]:
+    """A table of plain words, escaped; an indented label keeps its indent."""
+    if not table:
+        return []
+    return _table(table.head, [(_label(first), *map(_cell, rest)) for first, *rest in table.rows])
 
 
-def _ended(item: Figures) -> str:
-    """Why a load ended early, and how many requests the auditor cut off then."""
-    return "; ".join(filter(None, (item.stopped, f"{item.cancelled} cut off" if item.cancelled else "")))
+def _cell(text: str) -> str:
+    return escape(text, 400)
+
+
+def _label(text: str) -> str:
+    inner = text.lstrip(" ")
+    return "&emsp;" * ((len(text) - len(inner)) // 2) + _cell(inner)
+
+
+def _notes(notes: Iterable[str]) -> list[str]:
+    listed = [f"- {escape(note)}" for note in notes]
+    return ["", *listed] if listed else []
 
 
 def _numbers(evidence: Evidence) -> list[str]:
-    if not evidence.measurements:
-        return []
-    head = (
-        "Load",
-        "In flight",
-        "Requests",
-        "TTFT p50",
-        "TTFT p95",
-        "TPS p50",
-        "TPS p05",
-        "E2E p95",
-        "Total TPS",
-        "Stopped",
-    )
-    items = [figures(m) for m in evidence.measurements]
-    lines = _table(head, [_load_row(item) for item in items])
-    errors = [
-        f"- {escape(i.load, 60)}: {escape(', '.join(f'{n} x {e}' for e, n in i.errors.items()))}"
-        for i in items
-        if i.errors
-    ]
-    return [*lines, *(["", "Failed requests:", "", *errors] if errors else [])]
+    table = tables.numbers(evidence)
+    return [*_shown(table), *(["", "Failed requests:", *_notes(table.notes)] if table.notes else [])]
 
 
 def _products(evidence: Evidence) -> list[str]:
-    """Both phases as matrix products, at the target load's mean lengths."""
-    found = products.of_evidence(evidence)
-    if found is None:
-        return []
-    (head, titles), *table = products.rows(found)
-    shown = _table((head, *titles), [(label.replace("  ", "&emsp;"), *cells) for label, cells in table])
-    text = products.summary(found)
-    return [*shown, "", escape(f"{text[:1].upper()}{text[1:]}")]
+    table = tables.phases(evidence)
+    return [*_shown(table), "", *map(escape, table.notes)] if table is not None else []
 
 
 def _steps(report: Report) -> list[str]:
@@ -184,79 +159,20 @@ def _steps(report: Report) -> list[str]:
     return ["```text", *drawn, "```"] if drawn else []
 
 
-def _beside_row(name: str, item: Beside) -> Sequence[str]:
-    gap, share = item.ttft_difference, item.ttft_difference_share
-    sign = "" if gap is None else "+" if gap >= 0 else "-"
-    difference = words.quantity(abs(gap), "s") if gap is not None else ""
-    part = f" ({sign}{words.quantity(abs(share), 'share')})" if share is not None else ""
-    figures_with_units = (
-        (item.server_requests, ""),
-        (item.server_ttft, "s"),
-        (item.client_ttft, "s"),
-        (item.server_tpot, "s"),
-        (item.client_tpot, "s"),
-        (item.kv_usage, "share"),
-        (item.preemptions, ""),
-        (item.running, ""),
-        (item.waiting, ""),
-    )
-    cells = [words.quantity(value, unit) if value is not None else "" for value, unit in figures_with_units]
-    return (escape(name, 60), str(item.requests), *cells[:3], f"{sign}{difference}{part}", *cells[3:])
-
-
 def _beside(evidence: Evidence) -> list[str]:
-    """The server's own account of each load, where it gives one."""
-    found = [(m.load.id, beside(m)) for m in evidence.measurements]
-    head = (
-        *("Load", "Requests here", "By the server", "TTFT mean, server", "TTFT mean, here", "Difference"),
-        *("TPOT mean, server", "TPOT mean, here", "KV usage, most", "Preemptions", "Running, most", "Waiting, most"),
-    )
-    rows = [_beside_row(name, item) for name, item in found if item is not None]
-    note = "Both sides count the warm-up. Usage, running and waiting are the highest readings while the load ran."
-    return [note, "", *_table(head, rows)] if rows else []
-
-
-def _plan_row(load: Load, purpose: str = "") -> Sequence[str]:
-    prompt, output = prompt_and_output(load)
-    size = f"{prompt} / {output}"
-    return (
-        escape(load.id, 60),
-        purpose or load.purpose,
-        f"~{load.concurrency}" if load.arrivals else str(load.concurrency),
-        str(len(load.shapes)),
-        size,
-        f"{tokens_of(load):,}",
-        escape(load.why, 200),
-    )
+    table = tables.counterparts(evidence)
+    return [*table.notes, "", *_shown(table)] if table else []
 
 
 def _plan(evidence: Evidence) -> list[str]:
-    if evidence.plan is None:
-        return []
-    head = ("Load", "Purpose", "In flight", "Requests", "Median prompt / output", "Tokens", "Why")
-    kept = [_plan_row(load, f"{load.purpose}, in reserve") for load in evidence.plan.reserve]
-    lines = _table(head, [*map(_plan_row, evidence.plan.loads), *kept])
-    notes = [f"- {escape(note.message)} ({escape(', '.join(note.rules))})" for note in evidence.plan.notes]
-    return [*lines, *(["", *notes] if notes else [])]
+    table = tables.plan(evidence)
+    return [*_shown(table), *_notes(table.notes)]
 
 
 def _environment(report: Report) -> list[str]:
-    evidence, served = report.evidence, report.evidence.served
-    facts = [
-        ("audit", f"serving-audit {report.tool_version}, {report.date}, seed {evidence.profile.probe.seed}"),
-        ("endpoint", evidence.profile.endpoint.url),
-        ("engine", f"{served.engine} {served.engine_version or ''} ({served.api} API)" if served else None),
-        ("model", (served.model if served else None) or evidence.profile.deployment.model),
-        ("accelerator", f"{evidence.device.name} ({', '.join(evidence.device.sources)})" if evidence.device else None),
-    ]
-    facts += [("note", problem) for problem in evidence.problems]
-    facts += [("warning", warning) for warning in (served.warnings if served else ())]
-    lines = [f"- **{label}**: {escape(text)}" for label, text in facts if text]
-    settings = [
-        (escape(name, 60), escape(getattr(evidence.settings, name, None), 80), escape(source, 120))
-        for name, source in sorted(evidence.setting_sources.items())
-    ]
-    return [*lines, *(["", *_table(("Setting", "Value", "From"), settings)] if settings else [])]
+    lines = [f"- **{label}**: {escape(text)}" for label, text in tables.environment(report)]
+    found = tables.settings(report.evidence)
+    return [*lines, *(["", *_shown(found)] if found else [])]
 
 
 def render(report: Report) -> str:

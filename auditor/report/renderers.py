@@ -3,11 +3,12 @@
 from collections.abc import Callable, Mapping
 
 from auditor.evidence import Report
-from auditor.report import json, markdown, terminal
+from auditor.report import html, json, markdown, terminal
 
 __all__ = ["RENDERERS"]
 
 RENDERERS: Mapping[str, Callable[[Report], str]] = {
+    "html": html.render,
     "json": json.render,
     "markdown": markdown.render,
     "terminal": terminal.render,

@@ -8,22 +8,40 @@ import textwrap
 from collections.abc import Iterator
 
 from auditor.evidence import Finding, Number, Report
+from auditor.report.harmless import clean
 from auditor.report.words import quantity
 
-__all__ = ["blocks"]
+__all__ = ["LEGEND", "blocks", "label", "phases", "title", "words"]
 
 _RULE = "H202"
 _MEASURED = ", measured"
 _NAMES = {"kv": "KV cache"}
 _WIDTH, _LABEL, _TIME, _BAR = 78, 12, 22, 40
+LEGEND = "# for certain, = likely, . at most; reading weights and multiplying overlap, so that parts may not add up"
 _TITLES = {"prefill": "a prompt of the target", "decode": "a decode step at the target"}
 
 
 def blocks(report: Report) -> list[list[str]]:
     """One block of lines of at most 78 columns a phase whose parts a ladder told; none where no ladder did."""
-    told = [(finding, _parts(finding)) for finding in report.findings if finding.rule == _RULE]
-    found = [[*_block(finding, parts)] for finding, parts in told if parts and finding.status != "inconclusive"]
+    found = [[*_block(finding, parts)] for finding, parts in phases(report)]
     return [*found[:-1], [*found[-1], *_legend()]] if found else []
+
+
+def phases(report: Report) -> list[tuple[Finding, list[Number]]]:
+    """The findings that say where a phase's time goes, each with its measured parts, the largest first."""
+    told = [(finding, _parts(finding)) for finding in report.findings if finding.rule == _RULE]
+    return [(finding, parts) for finding, parts in told if parts and finding.status != "inconclusive"]
+
+
+def title(finding: Finding) -> str:
+    """What the parts are of: `a decode step at the target`."""
+    return _TITLES.get(finding.subject or "", clean(finding.subject, 40))
+
+
+def label(part: Number) -> str:
+    """A part's name."""
+    name = part.name.removesuffix(_MEASURED)
+    return _NAMES.get(name, clean(name, 20))
 
 
 def _parts(finding: Finding) -> list[Number]:
@@ -33,14 +51,14 @@ def _parts(finding: Finding) -> list[Number]:
 
 
 def _block(finding: Finding, parts: list[Number]) -> Iterator[str]:
-    yield f"where the time of {_TITLES.get(finding.subject or '', finding.subject)} goes, measured"
+    yield f"where the time of {title(finding)} goes, measured"
     whole = max(part.high or part.value or 0.0 for part in parts)
     for part in parts:
-        name = part.name.removesuffix(_MEASURED)
-        yield f"  {_NAMES.get(name, name):<{_LABEL}}{_time(part):<{_TIME}}{_bar(part, whole)}".rstrip()
+        yield f"  {label(part):<{_LABEL}}{words(part):<{_TIME}}{_bar(part, whole)}".rstrip()
 
 
-def _time(part: Number) -> str:
+def words(part: Number) -> str:
+    """How long it takes, as an interval where it has one."""
     if part.low is None or part.high is None:
         return quantity(part.value, "s")
     return f"{quantity(part.low, 's')} to {quantity(part.high, 's')}"
@@ -54,5 +72,4 @@ def _bar(part: Number, whole: float) -> str:
 
 
 def _legend() -> list[str]:
-    text = "# for certain, = likely, . at most; reading weights and multiplying overlap, so that parts may not add up"
-    return textwrap.wrap(text, _WIDTH, initial_indent="  ", subsequent_indent="  ")
+    return textwrap.wrap(LEGEND, _WIDTH, initial_indent="  ", subsequent_indent="  ")
