@@ -20,6 +20,7 @@ __all__ = [
     "Observed",
     "Query",
     "RuleState",
+    "Slice",
     "Target",
     "Watch",
 ]
@@ -135,13 +136,17 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleState:
-    """One alerting rule as the Prometheus runs it: `state` inactive, pending or firing, `health` ok, err or unknown."""
+    """One alerting rule as it is run by `source` (prometheus or grafana).
+
+    `state` is inactive, pending, firing or unknown, `health` ok, err or unknown.
+    """
 
     name: str
     query: str
     state: str
     health: str = "unknown"
     error: str | None = None
+    source: Literal["prometheus", "grafana"] = "prometheus"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,12 +203,28 @@ class Agreement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """A part of the window, `start` seconds from its begin and `seconds` long: what was counted in it, by concept.
+
+    `values` also hold, where shown, `in_flight` (the mean of requests that run or wait), the least that waited
+    (`waiting_least`), and `up`.
+    """
+
+    start: float
+    seconds: float
+    histograms: Mapping[str, Histogram] = field(default_factory=dict)
+    values: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
     """What users really sent and got, from histograms of the engine's page or of Prometheus over `window` seconds.
 
     A page's window is since the engine started (None where that is unknown). `histograms` by concept: prompt_len,
     output_len, and in passive mode ttft, tpot, e2e, queue_time; `values` are counters over the window (requests,
-    refusals, preemptions) and peaks of gauges (running, waiting, kv_usage).
+    refusals, aborted, errors, preemptions; `unknown` requests that nobody saw end) and peaks of gauges (running,
+    waiting, in_flight, kv_usage), `up` the least share of a slice in which targets answered, `instances` how many there
+    are. `slices` cut the window of a passive audit in order of time.
     """
 
     source: str
@@ -211,3 +232,4 @@ class Observed:
     histograms: Mapping[str, Histogram] = field(default_factory=dict)
     values: Mapping[str, float] = field(default_factory=dict)
     passive: bool = False
+    slices: tuple["Slice", ...] = ()

@@ -148,7 +148,7 @@ class Api:
             raise Refused(self._line(f"{path}: {complaint}"), self.clean(complaint))
         title = page_title(text)
         shown = f"a page ({clip(title, 60)})" if title else f"HTTP {status}" if status != 200 else "no JSON"
-        raise Unreachable(self._line(f"answers {path} with {shown}: this is no {self.what}; correct the address"))
+        raise Unreachable(self._line(f"answers {path} with {shown}, as no {self.what} does; correct the address"))
 
 
 def _parts(url: str, where: str) -> SplitResult:

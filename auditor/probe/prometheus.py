@@ -103,6 +103,10 @@ class Prometheus:
 
     async def alerts(self) -> tuple[RuleState, ...]:
         """Every alerting rule as it runs."""
+        return self.alerts_of(await self.groups())
+
+    def alerts_of(self, groups: Sequence[Mapping[str, Any]]) -> tuple[RuleState, ...]:
+        """The alerting rules of `groups`."""
         return tuple(
             RuleState(
                 name=_text(rule.get("name")),
@@ -111,7 +115,7 @@ class Prometheus:
                 health=_text(rule.get("health")) or "unknown",
                 error=self._api.clean(_text(rule.get("lastError"))) or None,
             )
-            for group in await self.groups()
+            for group in groups
             for rule in _entries(group.get("rules"))
             if rule.get("type") == "alerting"
         )

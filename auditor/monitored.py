@@ -1,0 +1,146 @@
+"""What watches the service, around a load: the Prometheus and the Grafana that the profile names, and what the panels
+cover in the light of both.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from auditor.catalog import metrics
+from auditor.evidence import Evidence
+from auditor.loading import Loaded, load_monitoring
+from auditor.monitoring.coverage import TextFile, coverage
+from auditor.probe.api import Unanswered
+from auditor.probe.events import Event, Listener
+from auditor.probe.grafana import Grafana
+from auditor.probe.prometheus import Prometheus
+from auditor.probe.watched import answered, looked
+from auditor.watch import Coverage, Document, Query, RuleState, Watch
+
+__all__ = ["after", "before", "covered", "series_of"]
+
+_TELLING = ("running", "waiting", "kv_usage", "ttft", "generation_tokens", "prompt_tokens", "requests", "gpu_memory")
+_OF_EACH = 2
+
+
+async def before(evidence: Evidence, loaded: Loaded, events: Listener) -> Evidence:
+    """The evidence with what the Prometheus and the Grafana of the profile are and hold; nothing of that stops it."""
+    monitoring = evidence.profile.monitoring
+    if monitoring.prometheus is None and monitoring.grafana is None:
+        return evidence
+    events(Event(kind="stage", text="look at what watches the service"))
+    documents, states, problems = await _grafana(evidence, loaded)
+    try:
+        async with _prometheus(evidence, loaded, documents) as prometheus:
+            watch = await looked(prometheus, *_known(evidence, ()))
+    except Unanswered as error:
+        watch = Watch(url=_shown(monitoring.prometheus or monitoring.grafana or ""), problems=(str(error),))
+    watch = replace(
+        watch,
+        rules=(*(watch.rules or ()), *states) if states else watch.rules,
+        documents=(*watch.documents, *documents),
+        problems=(*problems, *watch.problems),
+    )
+    for line in watch.problems:
+        events(Event(kind="note", text=line))
+    seen = replace(evidence, watch=watch)
+    return replace(seen, coverage=covered(seen, loaded))
+
+
+async def after(evidence: Evidence, loaded: Loaded, events: Listener, since: float) -> Evidence:
+    """The evidence with what every panel's and alert's query returned since the loop's clock showed `since`."""
+    watch = evidence.watch
+    if watch is None:
+        return evidence
+    queries = evidence.coverage.queries if evidence.coverage else ()
+    events(Event(kind="stage", text="ask what the panels showed of it"))
+    known, window = watch.problems, asyncio.get_running_loop().time() - since
+    try:
+        async with _prometheus(evidence, loaded, watch.documents) as prometheus:
+            names, pages = _known(evidence, queries)
+            watch = await answered(prometheus, watch, queries, window=window, names=names, pages=pages)
+    except Unanswered as error:
+        watch = replace(watch, problems=(*watch.problems, str(error)))
+    watch = replace(watch, problems=tuple(dict.fromkeys(watch.problems)))
+    for line in watch.problems:
+        if line not in known:
+            events(Event(kind="note", text=line))
+    seen = replace(evidence, watch=watch)
+    return replace(seen, coverage=covered(seen, loaded))
+
+
+def covered(evidence: Evidence, loaded: Loaded) -> Coverage:
+    """What the files of the profile, and the dashboards and rules that servers hold, cover of the engine in use."""
+    watch, settings, served = evidence.watch, evidence.settings, evidence.served
+    files: list[TextFile] = [*load_monitoring(loaded), *(watch.documents if watch else ())]
+    engine, version = (settings.engine, settings.engine_version) if settings else (evidence.engine, None)
+    return coverage(files, engine, version, served.pages if served else (), watch)
+
+
+def series_of(engine: str, version: str | None, queries: Sequence[Query]) -> tuple[str, ...]:
+    """Names under which the engine's series are stored: those of its catalogue that tell most, then what is drawn."""
+    found: dict[str, None] = {}
+    kinds = {metric.name: metric.type for metric in metrics.metrics(engine)}
+    for concept, names in metrics.names(engine, version).items():
+        for name in names[:_OF_EACH] if concept in _TELLING else ():
+            found[f"{name}_count" if kinds.get(name) in ("histogram", "summary") else name] = None
+    for query in queries:
+        found |= dict.fromkeys(query.names if query.concepts else ())
+    return tuple(name for name in found if "*" not in name)
+
+
+def _known(evidence: Evidence, queries: Sequence[Query]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names of the engine's series, and the addresses of the pages that were read."""
+    settings, pages = evidence.settings, evidence.served.pages if evidence.served else ()
+    engine, version = (settings.engine, settings.engine_version) if settings else (evidence.engine, None)
+    return series_of(engine, version, queries), tuple(page.url for page in pages)
+
+
+@asynccontextmanager
+async def _prometheus(evidence: Evidence, loaded: Loaded, documents: Sequence[Document]) -> AsyncIterator[Prometheus]:
+    """The Prometheus that the profile names, else the one behind its Grafana. Raises Unanswered."""
+    profile = evidence.profile
+    url, verify = profile.monitoring.prometheus, profile.endpoint.verify_tls
+    if url is not None:
+        async with Prometheus(url, key=loaded.keys.get("prometheus"), verify_tls=verify) as prometheus:
+            yield prometheus
+        return
+    async with _behind(evidence, loaded) as grafana:
+        boards = [document for document in documents if document.kind == "dashboard"]
+        async with await grafana.prometheus(boards) as prometheus:
+            yield prometheus
+
+
+def _behind(evidence: Evidence, loaded: Loaded) -> Grafana:
+    profile = evidence.profile
+    url, key = profile.monitoring.grafana or "", loaded.keys.get("grafana")
+    return Grafana(url, key=key, verify_tls=profile.endpoint.verify_tls)
+
+
+async def _grafana(
+    evidence: Evidence, loaded: Loaded
+) -> tuple[tuple[Document, ...], tuple[RuleState, ...], tuple[str, ...]]:
+    """Grafana's dashboards and alert rules, and lines on what could not be read."""
+    if evidence.profile.monitoring.grafana is None:
+        return (), (), ()
+    documents: tuple[Document, ...] = ()
+    problems: list[str] = []
+    async with _behind(evidence, loaded) as grafana:
+        try:
+            documents, told = await grafana.dashboards()
+            problems += told
+        except Unanswered as error:
+            return (), (), (str(error),)
+        try:
+            alerts, states = await grafana.alerts()
+        except Unanswered as error:  # a token that may read dashboards need not be one that reads alert rules
+            problems.append(str(error))
+            alerts, states = (), ()
+    return (*documents, *alerts), states, tuple(problems)
+
+
+def _shown(url: str) -> str:
+    """The address without user and password."""
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}"
