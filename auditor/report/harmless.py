@@ -5,6 +5,8 @@ import unicodedata
 
 __all__ = ["clean", "clip"]
 
+_AT_THE_START = re.compile(r"(?<!\S):(?=:\w)")  # ::error:: begins a command where a line of a pipeline's log begins
+_ANYWHERE = re.compile(r"##(?=\w*\[)")  # ##[error] and ##vso[task.complete] are commands anywhere in a line
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 
 
@@ -12,11 +14,12 @@ def clean(text: object, limit: int = 600) -> str:
     """`text` as one printable line of at most `limit` characters.
 
     Terminal escape sequences, control and format characters (bidirectional overrides, zero-width marks), lone
-    surrogates and line breaks become spaces; what is cut off is counted.
+    surrogates and line breaks become spaces; what a pipeline's runner would take for a command is broken up; what is
+    cut off is counted.
     """
     flat = _ESCAPES.sub(" ", str(text)[: 8 * limit])
     flat = "".join(" " if unicodedata.category(c)[0] in "CZ" else c for c in flat)
-    flat = " ".join(flat.split())
+    flat = _ANYWHERE.sub("## ", _AT_THE_START.sub("", " ".join(flat.split())))
     rest = len(str(text)) - limit
     return flat if len(flat) <= limit else f"{flat[:limit].rstrip()} ... ({max(rest, 1)} more characters)"
 

@@ -5,6 +5,7 @@ An infinite number (an unbounded interval, a failed request's latency) is the st
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -17,7 +18,7 @@ from auditor.report.figures import figures, prompt_and_output, tokens_of
 from auditor.report.products import data as products_data
 from auditor.report.products import of_evidence
 
-__all__ = ["plain", "render"]
+__all__ = ["dumps", "plain", "render"]
 
 _LIMIT = 4_000
 
@@ -96,4 +97,10 @@ def render(report: Report) -> str:
     data, products = plain(report), of_evidence(report.evidence)
     data["evidence"]["candidates"] = [device.key for device in report.evidence.candidates]
     data["products"] = plain(products_data(products)) if products is not None else None
-    return json.dumps(data, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
+    return dumps(data)
+
+
+def dumps(data: Any) -> str:
+    """JSON as every format writes it: indented, pure ASCII, a line of it never a command to a pipeline's runner."""
+    text = json.dumps(data, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
+    return re.sub("#(?=#)", r"\\u0023", text)

@@ -3,13 +3,17 @@
 from collections.abc import Callable, Mapping
 
 from auditor.evidence import Report
-from auditor.report import html, json, markdown, terminal
+from auditor.report import github, gitlab, html, json, junit, markdown, sarif, terminal
 
 __all__ = ["RENDERERS"]
 
 RENDERERS: Mapping[str, Callable[[Report], str]] = {
+    "github": github.render,
+    "gitlab": gitlab.render,
     "html": html.render,
     "json": json.render,
+    "junit": junit.render,
     "markdown": markdown.render,
+    "sarif": sarif.render,
     "terminal": terminal.render,
 }

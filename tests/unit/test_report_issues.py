@@ -54,15 +54,26 @@ def test_worst_first_and_only_what_somebody_should_look_at():
 
 def test_waivers_are_told_of_by_name():
     said = {i.finding.title: i for i in issues(REPORT) if i.finding.rule == "waiver"}
-    assert said["Expired waiver"].level == "error"
-    assert said["Expired waiver"].name == "waiver Expired waiver [H206]"
-    assert said["Unused waiver"].level == "warning"
-    assert said["Unused waiver"].summary == "M420 (chat.yaml:40:5)"
+    assert said["expired"].level == "error"
+    assert said["expired"].name == "waiver expired [H206]"
+    assert said["not needed"].level == "warning"
+    assert said["not needed"].summary == "M420 (chat.yaml:40:5)"
     assert {i.level for i in issues(replace(ACCEPTED, findings=())) if i.finding.rule == "waiver"} == {"warning"}
 
 
 def test_names_and_fingerprints_are_each_one_s_own():
-    twins = (GOOD, replace(GOOD, why="Panel 'TTFT 2' shows it."), TTFT, KV, CACHED, VOIDED, EAGER, ABSENT, UNSEEN, WAIVED)
+    twins = (
+        GOOD,
+        replace(GOOD, why="Panel 'TTFT 2' shows it."),
+        TTFT,
+        KV,
+        CACHED,
+        VOIDED,
+        EAGER,
+        ABSENT,
+        UNSEEN,
+        WAIVED,
+    )
     found = issues(replace(REPORT, findings=twins))
     assert len({i.name for i in found}) == len({i.fingerprint for i in found}) == len(found)
     assert {i.name for i in found if i.finding.rule == "M401"} == {"M401 TTFT is covered", "M401 TTFT is covered (2)"}

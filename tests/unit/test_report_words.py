@@ -63,6 +63,9 @@ def test_a_band_without_requests_names_no_confidence():
         ("zero\u200bwidth", "zero width"),
         ("half\ud800", "half"),
         ("bell\x07\x9b31m", "bell 31m"),
+        ("::error::x ::stop-commands::y", ":error::x :stop-commands::y"),
+        ("std::vector a:: ::", "std::vector a:: ::"),
+        ("##[add-mask]x a##vso[task.complete]y # ##", "## [add-mask]x a## vso[task.complete]y # ##"),
         ("\u00fcber \u6f22", "\u00fcber \u6f22"),
     ],
 )
