@@ -1,7 +1,6 @@
 """`audit probe`: one load on one endpoint, measured."""
 
 import json
-import os
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +9,7 @@ import typer
 
 from auditor.cli.deployment import AsJson, option
 from auditor.cli.exits import INTERRUPTED, NOT_READY
+from auditor.cli.keys import key_of
 from auditor.cli.options import Wait, amount, positive
 from auditor.cli.output import check_writable, write
 from auditor.cli.watched import watched
@@ -127,7 +127,7 @@ def command(
     deadlines = Deadlines(gap=positive("--stall", stall, DURATION))
     if requests_out is not None:
         check_writable(requests_out, "--requests-out")
-    key = _key(api_key_env)
+    key = key_of(api_key_env)
 
     async def work(show: "Listener") -> "Probed":
         await until_there(Profile(version=1, name="probe", endpoint=endpoint), key, patience, show)
@@ -199,21 +199,6 @@ def _body(text: str | None) -> dict[str, Any]:
 
 def _no_number(name: str) -> None:
     raise ValueError(f"{name} is no number of JSON")
-
-
-def _key(name: str | None) -> str | None:
-    from auditor.loading.endpoint import key_fault, key_name_fault
-
-    if name is None:
-        return None
-    if (fault := key_name_fault(name)) is not None:
-        raise UsageError(f"--api-key-env: {fault}")
-    key = os.environ.get(name, "").strip()
-    if not key:
-        raise UsageError(f"--api-key-env {name[:60]}: no such environment variable is set; export it first")
-    if (fault := key_fault(key)) is not None:
-        raise UsageError(f"--api-key-env {name[:60]}: the variable {fault}")
-    return key
 
 
 # -------------------------------------------------------------------------------------------------------------- answer

@@ -1,0 +1,175 @@
+"""What a running endpoint says of itself and of its users: its models, settings, and histograms of its metrics page."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+from auditor.catalog.metrics import is_known
+from auditor.engines.replies import models
+from auditor.errors import PreflightFailed
+from auditor.init.containers import unknown_model
+from auditor.init.draft import Draft, Said
+from auditor.init.lengths import ENOUGH, lengths, quantile
+from auditor.measurement import Histogram
+from auditor.probe.discover import Look, look
+from auditor.probe.gpus import local_gpu
+from auditor.probe.scrape import snapshot
+from auditor.probe.target import basic_of
+from auditor.profile import Endpoint, Profile, is_loopback
+from auditor.report.words import quantity
+
+__all__ = ["draft_of_look", "from_endpoint"]
+
+_FLAGS = {"endpoint.url": "--url", "endpoint.api_key_env": "--api-key-env"}
+_DECLARED = (
+    *("engine_version", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization"),
+    *("mem_fraction_static", "tensor_parallel", "pipeline_parallel", "data_parallel", "quantization"),
+)
+
+
+async def from_endpoint(url: str, key_name: str | None, key: str | None, folder: Path) -> Draft:
+    """Look at an endpoint by GETs alone, so that nothing is generated. Raises PreflightFailed, which names flags."""
+    endpoint = Endpoint(url=url, api_key_env=key_name)
+    try:
+        seen = await look(Profile(version=1, name="init", endpoint=endpoint), key)
+    except PreflightFailed as failure:
+        text = str(failure).replace("such as api_key_env: LLM_API_KEY", "such as --api-key-env LLM_API_KEY")
+        for field, flag in _FLAGS.items():
+            text = text.replace(field, flag)
+        raise PreflightFailed(text) from None
+    return draft_of_look(seen, url, key_name, folder, (key or "", *_userinfo(url)))
+
+
+def _userinfo(url: str) -> tuple[str, ...]:
+    parts = urlsplit(url)
+    return tuple(filter(None, (parts.password, parts.username if parts.password is None else None, basic_of(url))))
+
+
+def draft_of_look(seen: Look, url: str, key_name: str | None, folder: Path, secrets: tuple[str, ...] = ()) -> Draft:
+    """A draft of what was seen at `url`."""
+    bare, notes = _bare(url)
+    endpoint = {"url": Said(bare), "engine": Said(seen.flavour.name, f"by {seen.source}")}
+    if key_name is not None:
+        endpoint["api_key_env"] = Said(key_name, "the variable that holds the key")
+    name, model, more = _model(seen, folder)
+    if name is not None:
+        endpoint["model"] = Said(name, "as the endpoint lists it")
+    values = {n: Said(v, f"as {seen.sources.get(n, 'the server')} tells") for n in _DECLARED if (v := _worth(seen, n))}
+    deployment = {**values, **_count(values), **({"model": model} if model else {}), **_here(bare, values)}
+    users = _users(seen)
+    return Draft(
+        name=re.sub(r"[^\w.-]+", "-", (name or "service").rpartition("/")[2]).strip("-.").lower() or None,
+        endpoint=endpoint,
+        deployment=deployment,
+        goals=users.goals,
+        prompt=users.prompt,
+        output=users.output,
+        context=seen.values.get("max_model_len"),
+        sources=(f"{bare} ({seen.flavour.title})",),
+        notes=(*notes, *more, *seen.warnings, *users.notes),
+        secrets=secrets,
+    )
+
+
+def _bare(url: str) -> tuple[str, list[str]]:
+    """The address without user and password, and what to do about them."""
+    parts = urlsplit(url)
+    if "@" not in parts.netloc:
+        return url, []
+    bare = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    return bare, ["endpoint.url: user and password were left out, since a profile is shared; give a key by api_key_env"]
+
+
+def _worth(seen: Look, name: str) -> object:
+    """A setting that says something: one device of everything is what a profile means anyway."""
+    value = seen.values.get(name)
+    return None if name.endswith("_parallel") and value == 1 else value
+
+
+def _count(values: Mapping[str, Said]) -> dict[str, Said]:
+    """The accelerators that the parallelism takes."""
+    count = 1
+    for name in ("tensor_parallel", "pipeline_parallel", "data_parallel"):
+        count *= values[name].value if name in values else 1
+    return {"count": Said(count, "accelerators of one replica")} if count > 1 else {}
+
+
+def _here(url: str, values: Mapping[str, Said]) -> dict[str, Said]:
+    """This machine's accelerator, where the endpoint is on it and either is plain: a CPU build, or GPUs of one kind."""
+    if not is_loopback(url):
+        return {}
+    version = str(values["engine_version"].value) if "engine_version" in values else ""
+    if version.endswith("+cpu"):
+        return {"accelerator": Said("this-cpu", "the engine is a CPU build; wrong if the address leads elsewhere")}
+    part = local_gpu()
+    return {"accelerator": Said(part, "of this machine; wrong if the address leads elsewhere")} if part else {}
+
+
+def _model(seen: Look, folder: Path) -> tuple[str | None, Said | None, list[str]]:
+    """The name to ask for, the model behind it, and what to look after."""
+    entries = [entry for entry in models(seen.replies) if isinstance(entry.get("id"), str)]
+    bases = [entry for entry in entries if not entry.get("parent")]
+    if not bases:
+        return None, None, ["endpoint.model: the endpoint lists no model; write its name"]
+    notes = []
+    if len(bases) > 1:
+        rest = ", ".join(str(entry["id"]) for entry in bases[1:9])
+        notes.append(f"endpoint.model: the endpoint serves others as well: {rest}")
+    name, root = str(bases[0]["id"]), bases[0].get("root")
+    behind = root if isinstance(root, str) and root else name
+    unknown = unknown_model(behind, folder)
+    return (
+        name,
+        Said(behind, "not in the catalogue: see above" if unknown else ""),
+        [*notes, *([unknown] if unknown else [])],
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------- users
+
+
+def _users(seen: Look) -> Draft:
+    """Lengths and times of what users sent, off the histograms of the engine's pages."""
+    pages = [page.series for page in seen.pages if page.page.exporter is None]
+    name = seen.flavour.name
+    found = snapshot(pages, name, 0.0, "before", version=seen.values.get("engine_version")) if is_known(name) else None
+    if found is None:
+        return Draft()
+    prompt, output = (found.histograms.get(concept) for concept in ("prompt_len", "output_len"))
+    if prompt is None or output is None:
+        return Draft(notes=("traffic.classes: this engine's page has no histogram of lengths, so they are assumed",))
+    context = seen.values.get("max_model_len")
+    lengths_of = [lengths(histogram, context) for histogram in (prompt, output)]
+    if not all(lengths_of):
+        least = min(prompt.count, output.count)
+        return Draft(notes=(_too_few(least),), goals=_goals(found.histograms))
+    return Draft(
+        prompt=Said(lengths_of[0], _read_off(prompt)),
+        output=Said(lengths_of[1], _read_off(output)),
+        goals=_goals(found.histograms),
+    )
+
+
+def _too_few(count: float) -> str:
+    return (
+        f"traffic.classes: the engine has seen {count:,.0f} requests since it started, {ENOUGH} are needed to read "
+        "their lengths off its histograms, so they are assumed"
+    )
+
+
+def _read_off(histogram: Histogram) -> str:
+    return f"off the engine's histogram of {histogram.count:,.0f} requests, within its buckets"
+
+
+def _goals(histograms: Mapping[str, Histogram]) -> dict[str, str]:
+    """By SLO metric what the engine counted since it started, between the bounds of a bucket."""
+    found = {}
+    for metric, concept, share in (("ttft", "ttft", 0.95), ("tps", "tpot", 0.95), ("e2e", "e2e", 0.95)):
+        histogram = histograms.get(concept)
+        value = quantile(histogram, share) if histogram is not None and histogram.count >= ENOUGH else None
+        if value is None or value[0] <= 0:
+            continue
+        shown = f"p05 {1 / value[0]:.3g}/s" if metric == "tps" else f"p95 {quantity(value[0], 's')}"
+        found[metric] = f"the engine saw about {shown} since it started"
+    return found
