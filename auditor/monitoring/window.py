@@ -1,0 +1,270 @@
+"""What a Prometheus saw of a service over a window, cut in slices: exact counts from the samples at their edges.
+
+`rate()` and `increase()` stretch what they see to the window's ends, so that their counts are estimates; differences of
+samples are counts. What no sample shows (requests between the last scrape and a restart, the past of a target that is
+new to Prometheus) is counted as unknown, by what the slice before had, and never as good.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from auditor.measurement import Histogram
+from auditor.theory.buckets import clean
+from auditor.watch import Observed, Slice
+
+__all__ = ["Edges", "Read", "Track", "observed", "summed"]
+
+# Ranks that show the same figures again, and the process that wrote them: one series.
+_SAME = frozenset(["tp_rank", "pp_rank", "moe_ep_rank", "pid", "le", "__name__"])
+_REASON = "finished_reason"
+_REASONS = {"abort": "aborted", "error": "errors"}
+_Key = tuple[tuple[str, str], ...]
+_State = dict[str, float]
+
+
+class Track(Protocol):
+    """One series over the window: its labels, and (time, value) in order of time."""
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Label name -> value, `__name__` included."""
+
+    @property
+    def points(self) -> tuple[tuple[float, float], ...]:
+        """(seconds since 1970, value)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """`count` + 1 moments, `step` seconds apart, from `start` on: the ends of `count` slices."""
+
+    start: float
+    step: float
+    count: int
+
+    @property
+    def end(self) -> float:
+        """The last moment."""
+        return self.start + self.step * self.count
+
+    def place(self, time: float) -> int | None:
+        """Which moment this is; None for a time between them or outside."""
+        place = round((time - self.start) / self.step)
+        near = abs(time - self.start - place * self.step) <= 0.1 * self.step
+        return place if near and 0 <= place <= self.count else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """What was read at the edges: series of histograms (with their _bucket, _sum and _count) and counters by concept,
+    gauges summed over series by name, and `up` of every target. `zero` are concepts whose counters come with the first
+    event: absent means none.
+    """
+
+    source: str
+    edges: Edges
+    histograms: Mapping[str, Sequence[Track]] = field(default_factory=dict)
+    counters: Mapping[str, Sequence[Track]] = field(default_factory=dict)
+    gauges: Mapping[str, Sequence[Track]] = field(default_factory=dict)
+    up: Sequence[Track] = ()
+    zero: tuple[str, ...] = ()
+
+
+def summed(histograms: Iterable[Histogram]) -> Histogram | None:
+    """The sum of histograms; bounds that one of them lacks are left out. None for no histograms."""
+    total: Histogram | None = None
+    for one in histograms:
+        if total is None:
+            total = one
+            continue
+        more = dict(one.buckets)
+        buckets = tuple((bound, count + more[bound]) for bound, count in total.buckets if bound in more)
+        total = Histogram(sum=total.sum + one.sum, count=total.count + one.count, buckets=buckets)
+    return total
+
+
+def observed(read: Read) -> Observed:
+    """The window as plain data; a concept that no series showed is absent."""
+    alive = _Alive(read.up, read.edges)
+    gains = {concept: _gains(tracks, read.edges, alive) for concept, tracks in read.histograms.items()}
+    counts = {name: _gains(tracks, read.edges, alive) for name, tracks in _by_reason(read.counters).items()}
+    gauges = {name: _values(tracks, read.edges) for name, tracks in read.gauges.items()}
+    slices = tuple(_slice(i, read.edges, gains, counts, gauges, alive) for i in range(1, read.edges.count + 1))
+    histograms = {c: found for c in gains if (found := summed(s.histograms[c] for s in slices if c in s.histograms))}
+    values = {name: sum(gain.total for gain in by) for name, found in counts.items() if (by := found.gained)}
+    values |= dict.fromkeys((name for name in read.zero if name not in values), 0.0)
+    values |= {name: max(seen) for name, listed in gauges.items() if (seen := [x for x in listed if x is not None])}
+    values["unknown"] = max((sum(found.unknown) for found in gains.values()), default=0.0)
+    values["restarts"] = float(max((found.restarts for found in gains.values()), default=0))
+    values |= alive.values([track for tracks in read.histograms.values() for track in tracks])
+    if pending := [x for x in gauges.get("in_flight", [])[-1:] if x is not None]:
+        values["pending"] = pending[0]
+    return Observed(
+        source=read.source,
+        window=read.edges.end - read.edges.start,
+        histograms=histograms,
+        values=values,
+        passive=True,
+        slices=slices,
+    )
+
+
+def _slice(  # noqa: PLR0917
+    i: int,
+    edges: Edges,
+    gains: Mapping[str, "_Gains"],
+    counts: Mapping[str, "_Gains"],
+    gauges: Mapping[str, Sequence[float | None]],
+    alive: "_Alive",
+) -> Slice:
+    values = {name: found.at(i).get("count", 0.0) for name, found in counts.items() if found.gained}
+    values |= {name: value for name, listed in gauges.items() if (value := listed[i]) is not None}
+    values |= {"unknown": max((found.unknown[i] for found in gains.values()), default=0.0)}
+    return Slice(
+        start=(i - 1) * edges.step,
+        seconds=edges.step,
+        histograms={concept: _histogram(found.at(i)) for concept, found in gains.items() if found.at(i)},
+        values=values | ({"up": up} if (up := alive.share(i)) is not None else {}),
+    )
+
+
+def _by_reason(counters: Mapping[str, Sequence[Track]]) -> dict[str, list[Track]]:
+    """The counters, and of finished requests those that were given up or broke apart as well."""
+    found = {concept: list(tracks) for concept, tracks in counters.items()}
+    for track in counters.get("requests", ()):
+        if concept := _REASONS.get(track.labels.get(_REASON, "")):
+            found.setdefault(concept, []).append(track)
+    return found
+
+
+# --------------------------------------------------------------------------------------------------------------- counts
+
+
+@dataclass(frozen=True, slots=True)
+class _Gain:
+    """What one series gained in one slice, by part (count, sum, le=...)."""
+
+    place: int
+    parts: _State
+
+    @property
+    def total(self) -> float:
+        return self.parts.get("count", 0.0)
+
+
+@dataclass(slots=True)
+class _Gains:
+    """What all series of a concept gained, how many events of each slice nobody saw, how often a count restarted."""
+
+    unknown: list[float]
+    gained: list[_Gain] = field(default_factory=list)
+    restarts: int = 0
+
+    def at(self, i: int) -> _State:
+        """The parts of one slice, added up."""
+        total: _State = {}
+        for gain in self.gained:
+            if gain.place == i:
+                for part, value in gain.parts.items():
+                    total[part] = total.get(part, 0.0) + value
+        return total
+
+
+def _gains(tracks: Iterable[Track], edges: Edges, alive: "_Alive") -> _Gains:
+    found = _Gains([0.0] * (edges.count + 1))
+    for key, states in _states(tracks, edges).items():
+        _count(states, dict(key), alive, found)
+    return found
+
+
+def _count(states: Sequence[_State], labels: Mapping[str, str], alive: "_Alive", found: _Gains) -> None:
+    """Add one series' gains. One that appears counts from 0 if its target was scraped before, else nobody knows."""
+    known, recent = states[0], 0.0
+    for i, now in enumerate(states[1:], 1):
+        if not now:
+            continue
+        if known and now["count"] >= known["count"]:
+            gain = {part: value - known.get(part, 0.0) for part, value in now.items()}
+        elif known:
+            gain = now
+            found.restarts += 1
+            found.unknown[i] += recent
+        elif alive.at(labels, i - 1):
+            gain = now
+        else:
+            gain = {}
+            found.unknown[i] += now["count"]
+        found.gained.append(_Gain(i, gain))
+        known, recent = now, gain.get("count", 0.0)
+    if known and not states[-1]:
+        found.unknown[-1] += recent
+
+
+def _states(tracks: Iterable[Track], edges: Edges) -> dict[_Key, list[_State]]:
+    """Each series' parts at every edge (empty where it has no sample); ranks of one engine count once, the highest."""
+    found: dict[_Key, list[_State]] = {}
+    for track in tracks:
+        key = tuple(sorted((name, value) for name, value in track.labels.items() if name not in _SAME))
+        states = found.setdefault(key, [{} for _ in range(edges.count + 1)])
+        part = _part(track.labels)
+        for time, value in track.points:
+            place = edges.place(time)
+            if place is not None and math.isfinite(value):
+                states[place][part] = max(value, states[place].get(part, value))
+    return {key: [state if "count" in state else {} for state in states] for key, states in found.items()}
+
+
+def _part(labels: Mapping[str, str]) -> str:
+    name = labels.get("__name__", "")
+    if "le" in labels:
+        return f"le={labels['le']}"
+    return "sum" if name.endswith("_sum") else "count"
+
+
+def _histogram(parts: _State) -> Histogram:
+    count = parts.get("count", 0.0)
+    bounds = [(float(part[3:]), value) for part, value in parts.items() if part.startswith("le=")]
+    return Histogram(sum=parts.get("sum", 0.0), count=count, buckets=clean(bounds, count) if bounds else ())
+
+
+def _values(tracks: Sequence[Track], edges: Edges) -> list[float | None]:
+    """A gauge at every edge; it has one series, as it was added up when it was asked for."""
+    found: list[float | None] = [None] * (edges.count + 1)
+    for time, value in (point for track in tracks for point in track.points):
+        place = edges.place(time)
+        if place is not None and math.isfinite(value):
+            found[place] = value
+    return found
+
+
+# -------------------------------------------------------------------------------------------------------------- targets
+
+
+class _Alive:
+    """Which targets were scraped with success, and when."""
+
+    def __init__(self, tracks: Iterable[Track], edges: Edges) -> None:
+        self.edges = edges
+        self.up: dict[tuple[str, str], list[float | None]] = {}
+        for track in tracks:
+            self.up[_target(track.labels)] = _values([track], edges)
+
+    def at(self, labels: Mapping[str, str], i: int) -> bool:
+        """Whether the target of a series was up at a moment."""
+        return bool((self.up.get(_target(labels)) or [None] * (i + 1))[i])
+
+    def share(self, i: int) -> float | None:
+        """The least share of a slice in which a target that was scraped answered; None where none was."""
+        return min((x for listed in self.up.values() if (x := listed[i]) is not None), default=None)
+
+    def values(self, tracks: Sequence[Track]) -> dict[str, float]:
+        """The least share of any slice, and how many targets had series of the engine at the end."""
+        shares = [x for i in range(1, self.edges.count + 1) if (x := self.share(i)) is not None]
+        ends = {_target(t.labels) for t in tracks if t.points and self.edges.place(t.points[-1][0]) == self.edges.count}
+        return ({"up": min(shares)} if shares else {}) | {"instances": float(len(ends))}
+
+
+def _target(labels: Mapping[str, str]) -> tuple[str, str]:
+    return labels.get("job", ""), labels.get("instance", "")
