@@ -1,0 +1,193 @@
+"""What users really sent and got, from Prometheus alone: nothing here reaches the service.
+
+The engine's histograms, counters and gauges over a window, at the edges of its slices (`monitoring.window`), by names
+from the catalogue.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from auditor.catalog import metrics as catalogue
+from auditor.errors import UsageError
+from auditor.monitoring.window import Edges, Read, observed
+from auditor.probe.prometheus import Prometheus, Result
+from auditor.watch import Observed, Target
+
+__all__ = ["LENGTHS", "TIMES", "Subject", "look"]
+
+LENGTHS = ("prompt_len", "output_len")
+TIMES = ("ttft", "tpot", "e2e", "queue_time")
+_COUNTERS = ("requests", "aborted", "refusals", "preemptions", "prompt_tokens", "generation_tokens")
+_SLICES = 96  # a quarter of an hour of a day
+_INTERVAL = 15.0  # seconds between scrapes, where the targets do not tell
+_RANKS = "tp_rank, pp_rank, moe_ep_rank, pid"  # series that show the same figures again
+_MODEL = "model_name"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """Whom to look for: an engine ("auto": whichever has most series), its version and the model's served name."""
+
+    engine: str = "auto"
+    version: str | None = None
+    model: str = "auto"
+
+
+async def look(
+    prometheus: Prometheus, subject: Subject, window: float, concepts: Sequence[str] = (*TIMES, *LENGTHS)
+) -> Observed:
+    """The last `window` seconds of the service, by the server's clock; without series of the engine it holds nothing.
+
+    Raises UsageError where the series are of another model or of several, Unanswered where Prometheus does not answer.
+    """
+    now = await prometheus.now()
+    interval = _interval(await prometheus.targets())
+    step = math.ceil(max(window / _SLICES, interval, 1.0))
+    edges = Edges(start=now - step * math.floor(window / step), step=step, count=math.floor(window / step))
+    present = await prometheus.label_values("__name__", (), edges.start, edges.end)
+    engine = _engine(subject.engine, present)
+    if engine is None or not edges.count:
+        return observed(Read(source=prometheus.url, edges=edges))
+    asked = _Asked(prometheus, edges, interval, await _selector(prometheus, subject, _names(engine, present), edges))
+    histograms = {c: await asked.histogram(name) for c in concepts if (name := _histogram(engine, c, present))}
+    counters = {c: await asked.counter(name) for c in _COUNTERS if (name := _plain(engine, c, present))}
+    named = {c: name for c in ("running", "waiting", "kv_usage") if (name := _plain(engine, c, present))}
+    tracks = [track for listed in histograms.values() for track in listed]
+    return observed(
+        Read(
+            source=prometheus.url,
+            edges=edges,
+            histograms=histograms,
+            counters=counters,
+            gauges=await asked.gauges(named),
+            up=await asked.up(tracks),
+            zero=_zero(engine, subject.version),
+        )
+    )
+
+
+def _interval(targets: Iterable[Target]) -> float:
+    """The longest interval between scrapes of the engine's targets, or of all where none is marked as one."""
+    listed = list(targets)
+    serving = [t for t in listed if getattr(t, "serves", False)] or listed
+    return max((t.interval for t in serving if t.interval), default=_INTERVAL)
+
+
+# ---------------------------------------------------------------------------------------------------------------- names
+
+
+def _engine(wanted: str, present: Sequence[str]) -> str | None:
+    """The engine in use: as declared, else that of most names."""
+    if catalogue.is_known(wanted):
+        return wanted if _names(wanted, present) else None
+    votes = {e: len(_names(e, present)) for e in catalogue.engines() if catalogue.kind(e) == "engine"}
+    best = max(votes, key=lambda engine: votes[engine], default=None)
+    return best if best is not None and votes[best] else None
+
+
+def _names(engine: str, present: Sequence[str]) -> list[str]:
+    return [name for name in present if any(m.engine == engine for m in catalogue.lookup(name))]
+
+
+def _carrying(engine: str, concept: str, present: Sequence[str], types: tuple[str, ...]) -> list[str]:
+    """Names of the first of the engine's metrics for a concept that Prometheus has, as they stand there."""
+    for metric in catalogue.metrics(engine):
+        if metric.concept == concept and metric.type in types and not metric.labels:
+            found = [name for name in present if metric in catalogue.lookup(name, engine)]
+            exact = [name for name in found if name.startswith(metric.name)]
+            if found:
+                return exact or found
+    return []
+
+
+def _histogram(engine: str, concept: str, present: Sequence[str]) -> str | None:
+    """The family name of a histogram with classic buckets; None where there is none."""
+    found = _carrying(engine, concept, present, ("histogram",))
+    return next((name.removesuffix("_bucket") for name in sorted(found) if name.endswith("_bucket")), None)
+
+
+def _plain(engine: str, concept: str, present: Sequence[str]) -> str | None:
+    return next(iter(sorted(_carrying(engine, concept, present, ("counter", "gauge")))), None)
+
+
+def _zero(engine: str, version: str | None) -> tuple[str, ...]:
+    """Counters that an engine shows from the first event on only: absent means none."""
+    if not catalogue.source(engine).lazy:
+        return ()
+    names = catalogue.names(engine, version)
+    return tuple(concept for concept in ("aborted", "refusals") if names.get(concept))
+
+
+async def _selector(prometheus: Prometheus, subject: Subject, names: Sequence[str], edges: Edges) -> str:
+    """The matcher for the model in question; empty where the series tell no model."""
+    match = [f'{{__name__=~"{_any(names)}"}}']
+    models = await prometheus.label_values(_MODEL, match, edges.start, edges.end)
+    if subject.model in models:
+        return f"{_MODEL}={json.dumps(subject.model)}"
+    listed = ", ".join(models[:5])
+    if subject.model != "auto" and models:
+        raise UsageError(f"{prometheus.url}: has series of {listed}, none of endpoint.model, {subject.model}")
+    if len(models) > 1:
+        raise UsageError(f"{prometheus.url}: has series of several models: set endpoint.model to one of {listed}")
+    return ""
+
+
+def _any(names: Iterable[str]) -> str:
+    return "|".join(re.escape(name).replace("\\", "\\\\") for name in names)
+
+
+# -------------------------------------------------------------------------------------------------------------- queries
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Questions over one window, about series of one model."""
+
+    prometheus: Prometheus
+    edges: Edges
+    interval: float
+    selector: str
+
+    async def histogram(self, name: str) -> tuple[Result, ...]:
+        """The cumulative series of one histogram at every edge."""
+        names = f'__name__=~"{_any([name])}_(bucket|sum|count)"'
+        return await self._range(f"{{{', '.join(filter(None, (names, self.selector)))}}}")
+
+    async def counter(self, name: str) -> tuple[Result, ...]:
+        """A counter's series at every edge."""
+        return await self._range(self._series(name))
+
+    async def gauges(self, names: Mapping[str, str]) -> dict[str, tuple[Result, ...]]:
+        """Peaks of each gauge over each slice, the mean of what runs or waits, and the least that waited."""
+        step, every = self._span(self.edges.step), self._span(max(1.0, min(self.interval, self.edges.step / 4)))
+        found: dict[str, tuple[Result, ...]] = {}
+        for concept, name in names.items():
+            over = "max" if concept == "kv_usage" else "sum"
+            total = f"{over}(max without ({_RANKS}) ({self._series(name)}))"
+            found[concept] = await self._range(f"max_over_time(({total})[{step}:{every}])")
+            if concept == "waiting":
+                found["waiting_least"] = await self._range(f"min_over_time(({total})[{step}:{every}])")
+        if {"running", "waiting"} <= names.keys():
+            parts = (f"sum(max without ({_RANKS}) ({self._series(names[c])}))" for c in ("running", "waiting"))
+            found["in_flight"] = await self._range(f"avg_over_time(({' + '.join(parts)})[{step}:{every}])")
+        return found
+
+    async def up(self, tracks: Sequence[Result]) -> tuple[Result, ...]:
+        """The least of `up` over each slice, for the targets of these series."""
+        targets = {(t.labels.get("job", ""), t.labels.get("instance", "")) for t in tracks}
+        found = await self._range(f"min_over_time(up[{self._span(self.edges.step)}])")
+        return tuple(r for r in found if (r.labels.get("job", ""), r.labels.get("instance", "")) in targets)
+
+    def _series(self, name: str) -> str:
+        names = f"__name__={json.dumps(name)}"
+        return f"{{{', '.join(filter(None, (names, self.selector)))}}}"
+
+    async def _range(self, text: str) -> tuple[Result, ...]:
+        return await self.prometheus.query_range(text, self.edges.start, self.edges.end, self.edges.step)
+
+    @staticmethod
+    def _span(seconds: float) -> str:
+        return f"{round(seconds * 1000)}ms"
