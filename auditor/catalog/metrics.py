@@ -26,6 +26,7 @@ __all__ = [
     "metrics",
     "names",
     "remedies",
+    "selector",
     "source",
     "title",
     "valid",
@@ -125,11 +126,22 @@ def names(engine: str, version: str | None = None) -> Mapping[str, tuple[str, ..
 
 
 def remedies(engine: str, version: str | None = None) -> Mapping[str, tuple[str, ...]]:
-    """`names` of the engine, and under "gateway_ttft" and "exporter_memory" what others offer where it has none."""
+    """The engine's selectors by concept; under "gateway_ttft" and "exporter_memory" what others offer beside them."""
     gateways = [n for other in ("litellm", "otel_genai") for n in names(other).get("ttft", ())[:1]]
     exporters = [n for other in engines() if kind(other) == "exporter" for n in names(other).get("gpu_memory", ())[:1]]
     real = tuple(n for n in exporters if not n.startswith("*"))
-    return {**names(engine, version), "gateway_ttft": tuple(gateways), "exporter_memory": real}
+    own: dict[str, list[str]] = {}
+    for metric in metrics(engine):
+        if valid(metric, version) and selector(metric) not in own.setdefault(metric.concept, []):
+            own[metric.concept].append(selector(metric))
+    listed = {concept: tuple(found) for concept, found in own.items() if found}
+    return {**listed, "gateway_ttft": tuple(gateways), "exporter_memory": real}
+
+
+def selector(metric: Metric) -> str:
+    """The metric as a query selects it: its name, and the label values that its concept needs."""
+    labels = ",".join(f'{label}="{value}"' for label, value in metric.labels.items())
+    return f"{metric.name}{{{labels}}}" if labels else metric.name
 
 
 def concept_of(engine: str, sample_name: str, labels: Mapping[str, str] | None = None) -> Metric | None:
@@ -220,12 +232,23 @@ def _index() -> Mapping[str, tuple[Metric, ...]]:
 
 
 def _by_ending(sample_name: str) -> tuple[Metric, ...]:
-    return tuple(m for ending, found in _endings() for m in found if sample_name.endswith(ending))
+    """The metrics whose name has any prefix; a prefix of an engine whose names are all listed would be a lie."""
+    if sample_name.startswith(_complete()):
+        return ()
+    plain = _SUFFIX.sub("", sample_name)
+    return tuple(m for ending, found in _endings() for m in found if plain.endswith(ending))
+
+
+@cache
+def _complete() -> tuple[str, ...]:
+    return tuple(entry.prefixes[0] for entry in _catalogue().values() if entry.complete)
 
 
 @cache
 def _endings() -> tuple[tuple[str, tuple[Metric, ...]], ...]:
-    return tuple((name[1:], found) for name, found in _index().items() if name.startswith("*"))
+    """What follows the `*`, the longest first."""
+    found = ((name[1:], metrics) for name, metrics in _index().items() if name.startswith("*"))
+    return tuple(sorted(found, key=lambda one: -len(one[0])))
 
 
 def _source(name: str, entry: Mapping[str, Any]) -> Source:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from auditor.catalog import metrics as catalogue
 from auditor.measurement import MetricsPage
 from auditor.monitoring import promql
+from auditor.monitoring.flaws import facts, flaws
 from auditor.monitoring.meaning import Shown, shown
 from auditor.monitoring.reading import Asked, TextFile, read
 from auditor.monitoring.standing import EMPTY, Place, Standing, answered
@@ -103,7 +104,7 @@ def coverage(
         except promql.Invalid as error:
             invalid.append(f"{asked.where}: {error}")
             continue
-        queries += _query(asked, used, place)
+        queries += (facts(query, asked, held.recordings, place) for query in _query(asked, used, place))
         answer = live.answer(asked)
         for use in used:
             alone = all(other.base == use.base for other in used)
@@ -115,6 +116,7 @@ def coverage(
         unreadable=tuple(held.unreadable),
         invalid_queries=tuple(dict.fromkeys(invalid)),
         queries=tuple({(query.text, query.where): query for query in queries}.values()),
+        flaws=flaws(held.queries, held.recordings, place),
     )
 
 
