@@ -1,6 +1,6 @@
 """How queries that name the right series still mislead, read from their syntax trees.
 
-`misreads`, `claims`, `thresholds` and `windows` hold what one query or panel does by itself; here is what only the
+`misreads`, `claims`, `thresholds` and `rates` hold what one query or panel does by itself; here is what only the
 whole set tells: an average that is the only TTFT, a gauge that is the only speed, GPU memory that is the only memory.
 """
 
@@ -10,7 +10,7 @@ from itertools import groupby
 
 from auditor import panels
 from auditor.catalog import metrics as catalogue
-from auditor.monitoring import claims, misreads, thresholds, windows
+from auditor.monitoring import claims, misreads, rates, thresholds
 from auditor.monitoring.drawn import Known, Read, known
 from auditor.monitoring.meaning import Shown, shown
 from auditor.monitoring.promql import Invalid, uses
@@ -28,7 +28,7 @@ _BY_ITSELF: tuple[Callable[[Read], Iterable[Flaw]], ...] = (
     misreads.total_without_reserved,
     misreads.renamed,
     claims.units,
-    windows.interval_variable,
+    rates.interval_variable,
     thresholds.limits,
 )
 _KV = ("kv_usage", "kv_used", "kv_free")
@@ -60,9 +60,9 @@ def facts(query: Query, drawn: Asked, recordings: Mapping[str, str], place: Plac
     pinned = {label: value for one in read.series for label, value in one.trace.pinned.items()}
     return replace(
         query,
-        windows=windows.written(drawn.raw, drawn.text),
+        windows=rates.written(drawn.raw, drawn.text),
         bare=any(_bare(one) for one in read.series),
-        matchers=windows.literal_matchers(drawn.raw, pinned),
+        matchers=rates.literal_matchers(drawn.raw, pinned),
     )
 
 
