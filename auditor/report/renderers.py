@@ -3,17 +3,19 @@
 from collections.abc import Callable, Mapping
 
 from auditor.evidence import Report
-from auditor.report import github, gitlab, html, json, junit, markdown, sarif, terminal
+from auditor.report import csv, github, gitlab, html, json, junit, markdown, prometheus, sarif, terminal
 
 __all__ = ["RENDERERS"]
 
 RENDERERS: Mapping[str, Callable[[Report], str]] = {
+    "csv": csv.render,
     "github": github.render,
     "gitlab": gitlab.render,
     "html": html.render,
     "json": json.render,
     "junit": junit.render,
     "markdown": markdown.render,
+    "prometheus": prometheus.render,
     "sarif": sarif.render,
     "terminal": terminal.render,
 }

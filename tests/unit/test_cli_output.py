@@ -25,7 +25,7 @@ def test_the_terminal_report_is_the_default(tmp_path):
         (["json"], "needs FORMAT=PATH"),
         (["json="], "needs FORMAT=PATH"),
         (["jsom=x"], "did you mean json?"),
-        (["pdf=x"], "formats: html, json, markdown, terminal"),
+        (["pdf=x"], "formats: csv, github, gitlab, html, json, junit, markdown, prometheus, sarif, terminal"),
         (["json=-", "markdown=-"], "two reports for stdout"),
         (["json=nowhere/deep/x.json"], "does not exist; create it first"),
         (["json=."], "cannot be written (Is a directory)"),

@@ -16,8 +16,8 @@ from auditor.report.terminal import render_colour
 GOLDEN = Path(__file__).parents[1] / "golden"
 FILES = {"terminal": "report.txt", "markdown": "report.md", "json": "report.json"}
 
-NO_VERDICT = {"csv", "gitlab"}
-"""Formats that list requests or findings and nothing else."""
+NO_VERDICT = {"csv", "gitlab", "prometheus"}
+"""Formats that list requests, findings or numbers and have no sentence."""
 
 
 @pytest.mark.parametrize("name", sorted(FILES))
