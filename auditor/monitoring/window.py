@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from auditor.measurement import Histogram
-from auditor.theory.buckets import clean
+from auditor.theory.buckets import added, clean
 from auditor.watch import Observed, Slice
 
 __all__ = ["Edges", "Read", "Track", "observed", "summed"]
@@ -74,15 +74,11 @@ class Read:
 
 def summed(histograms: Iterable[Histogram]) -> Histogram | None:
     """The sum of histograms; bounds that one of them lacks are left out. None for no histograms."""
-    total: Histogram | None = None
-    for one in histograms:
-        if total is None:
-            total = one
-            continue
-        more = dict(one.buckets)
-        buckets = tuple((bound, count + more[bound]) for bound, count in total.buckets if bound in more)
-        total = Histogram(sum=total.sum + one.sum, count=total.count + one.count, buckets=buckets)
-    return total
+    listed = list(histograms)
+    if not listed:
+        return None
+    buckets = added(one.buckets for one in listed)
+    return Histogram(sum=sum(one.sum for one in listed), count=sum(one.count for one in listed), buckets=buckets)
 
 
 def observed(read: Read) -> Observed:

@@ -5,12 +5,23 @@
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from auditor.theory.statistics import Outcome, fails, passes
 
-__all__ = ["Beyond", "Buckets", "beyond", "clean", "decide", "design_effect", "holding", "interpolated", "scatter"]
+__all__ = [
+    "Beyond",
+    "Buckets",
+    "added",
+    "beyond",
+    "clean",
+    "decide",
+    "design_effect",
+    "holding",
+    "interpolated",
+    "scatter",
+]
 
 Buckets = Sequence[tuple[float, float]]
 _NEAR = 1e-6  # of a bound: an SLO of 0.1 s lies on the bound 0.1 however either was parsed
@@ -43,6 +54,15 @@ def clean(buckets: Buckets, count: float) -> tuple[tuple[float, float], ...]:
         if bound < math.inf:
             rising.append((bound, most))
     return (*rising, (math.inf, count))
+
+
+def added(tables: Iterable[Buckets]) -> tuple[tuple[float, float], ...]:
+    """The sum of histograms; bounds that one of them lacks are left out. Those without a bound say nothing."""
+    total: tuple[tuple[float, float], ...] = ()
+    for table in tables:
+        more = dict(table)
+        total = tuple((b, c + more[b]) for b, c in total if b in more) if total and more else total or tuple(table)
+    return total
 
 
 def beyond(buckets: Buckets, limit: float) -> Beyond:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from auditor.theory.buckets import Beyond, beyond, clean, decide, design_effect, holding, interpolated, scatter
+from auditor.theory.buckets import Beyond, added, beyond, clean, decide, design_effect, holding, interpolated, scatter
 
 INF = math.inf
 # vLLM's bounds around 300 ms; of 100 requests 60 within 0.25 s, 96 within 0.5 s, 99 within 0.75 s.
@@ -62,6 +62,12 @@ def test_a_panel_draws_a_straight_line_through_the_bucket(quantile, drawn):
 def test_bounds_in_any_order_and_counts_that_fall_are_set_right():
     torn = ((0.5, 90.0), (0.25, 95.0), (INF, 97.0), (math.nan, 3.0))
     assert clean(torn, 100.0) == ((0.25, 95.0), (0.5, 95.0), (INF, 100.0))
+
+
+def test_histograms_add_up_on_the_bounds_that_all_have():
+    other = ((0.25, 1.0), (0.4, 2.0), (0.75, 3.0), (INF, 4.0))
+    assert added([BUCKETS, (), other]) == ((0.25, 61.0), (0.75, 102.0), (INF, 104.0))
+    assert added([]) == ()
 
 
 @pytest.mark.parametrize(
