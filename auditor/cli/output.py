@@ -17,12 +17,16 @@ if TYPE_CHECKING:
 __all__ = ["Target", "check_writable", "deliver", "put", "say", "targets", "write"]
 
 
+_SUMMARY_BYTES = 1_000_000  # GitHub takes 1 MiB a step
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One report to write; `path` None is stdout."""
+    """One report to write; `path` None is stdout. With `append` what the file holds already stays."""
 
     format: str
     path: Path | None = None
+    append: bool = False
 
 
 def _parse(spec: str, formats: Sequence[str]) -> Target:
@@ -128,7 +132,16 @@ def deliver(report: "Report", wanted: Sequence[Target]) -> None:
 
     Raises UsageError at the end, with the verdict, when a file could not be written.
     """
-    put([(target, _renderer(target)(report)) for target in wanted], report.verdict_line)
+    put([(target, _renderer(target)(report)) for target in (*wanted, *_summary(wanted))], report.verdict_line)
+
+
+def _summary(wanted: Sequence[Target]) -> tuple[Target, ...]:
+    """The summary page of a step of GitHub Actions, where annotations are asked for and it has no report yet."""
+    path = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not path or not any(target.format == "github" for target in wanted):
+        return ()
+    known = {_place(target.path) for target in wanted if target.path}
+    return () if _place(Path(path)) in known else (Target("markdown", Path(path), append=True),)
 
 
 def put(texts: Iterable[tuple[Target, str]], verdict: str) -> None:
@@ -138,6 +151,8 @@ def put(texts: Iterable[tuple[Target, str]], verdict: str) -> None:
         try:
             if target.path is None:
                 write(text)
+            elif target.append:
+                _append(target.path, text)
             else:
                 target.path.write_text(text, encoding="utf-8", errors="replace", newline="\n")
         except OSError as error:
@@ -146,3 +161,14 @@ def put(texts: Iterable[tuple[Target, str]], verdict: str) -> None:
             failures.append(str(error))
     if failures:
         raise UsageError(f"{', '.join(failures)}; the verdict was: {verdict}")
+
+
+def _append(path: Path, text: str) -> None:
+    """Add whole lines of `text` to a file, as many as a summary page holds."""
+    held = path.stat().st_size if path.exists() else 0
+    data = text.encode("utf-8", "replace")
+    if held + len(data) > _SUMMARY_BYTES:
+        data = data[: max(0, _SUMMARY_BYTES - held)]
+        data = data[: data.rfind(b"\n") + 1]
+    with path.open("ab") as file:
+        file.write(data)

@@ -9,6 +9,7 @@ from made_reports import REPORT
 
 from auditor.cli.output import Target, deliver, targets, write
 from auditor.errors import UsageError
+from auditor.report.renderers import RENDERERS
 
 
 def test_the_terminal_report_is_the_default(tmp_path):
@@ -93,3 +94,48 @@ def test_a_reader_that_went_away_is_no_error(monkeypatch):
         monkeypatch.setattr(sys, "stdout", stream)
         write("nobody reads this\n")
         write("nor this\n")
+
+
+# ----------------------------------------------------------------------------------------------------- GitHub's summary
+
+
+def test_annotations_bring_the_summary_of_the_step(tmp_path, monkeypatch, capsys):
+    page = tmp_path / "summary.md"
+    page.write_text("what was there\n")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(page))
+    deliver(REPORT, targets(["github=-"]))
+    assert capsys.readouterr().out == RENDERERS["github"](REPORT)
+    assert page.read_text() == "what was there\n" + RENDERERS["markdown"](REPORT)
+
+
+@pytest.mark.parametrize("specs", [["json=-"], ["github=-", "markdown=summary.md"], ["github=-", "html=summary.md"]])
+def test_the_summary_is_left_alone_without_annotations_or_where_it_has_a_report(specs, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
+    deliver(REPORT, targets(specs))
+    written = (tmp_path / "summary.md").read_text() if len(specs) > 1 else None
+    assert written == (RENDERERS[specs[1].partition("=")[0]](REPORT) if len(specs) > 1 else None)
+    assert (tmp_path / "summary.md").exists() == (len(specs) > 1)
+
+
+def test_without_a_page_there_is_no_summary(tmp_path, monkeypatch):
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "")
+    deliver(REPORT, targets([f"github={tmp_path / 'x'}", f"json={tmp_path / 'y'}"]))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x", "y"]
+
+
+def test_a_summary_page_holds_a_megabyte(tmp_path, monkeypatch):
+    page = tmp_path / "summary.md"
+    page.write_bytes(b"x" * 999_000)
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(page))
+    deliver(REPORT, targets(["github=-"]))
+    added = page.read_bytes()[999_000:]
+    assert 0 < len(added) <= 1000
+    assert added.endswith(b"\n")
+    assert RENDERERS["markdown"](REPORT).encode().startswith(added)
+
+
+def test_a_summary_that_cannot_be_written_is_said_with_the_verdict(tmp_path, monkeypatch):
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "no" / "summary.md"))
+    with pytest.raises(UsageError, match=r"summary\.md cannot be written .*the verdict was: NOT READY"):
+        deliver(REPORT, targets(["github=-"]))
