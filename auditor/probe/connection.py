@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from auditor.errors import UsageError
-from auditor.probe.receive import Receiver
+from auditor.probe.receive import ASIDE, SHORT, Receiver
 from auditor.probe.target import Address
 
 __all__ = ["Connection", "Places", "Reader", "Unreachable", "open_connection", "resolve"]
@@ -214,21 +214,26 @@ class Connection:
     """An open connection. `used` counts the requests it has carried, `idle_since` is when the last of them ended.
 
     Nobody may send anything on a connection that waits: whatever comes then (the server's end of it, a reply that
-    nobody asked for) closes it.
+    nobody asked for) closes it. Reads that end in one of `quiet` may wait in `aside` (see `receive.Stream`) until the
+    reader, who sets `quiet` for its reply, takes them.
     """
 
     __slots__ = (
+        "_ends",
         "_loop",
         "_receiver",
         "_sock",
         "_tls",
         "_unsent",
         "_writing",
+        "aside",
         "idle_since",
         "open",
         "opening",
+        "quiet",
         "reader",
         "used",
+        "waiting",
     )
 
     def __init__(self, sock: socket.socket, tls: _Tls | None, receiver: Receiver, opening: Opening) -> None:
@@ -238,6 +243,10 @@ class Connection:
         self.opening = opening
         self.open, self.used, self.idle_since = True, 0, receiver.now()
         self.reader: Reader | None = None
+        self._ends: tuple[bytes, ...] = ()
+        self.quiet: tuple[bytes, ...] = ()
+        self.aside: list[tuple[float, bytes]] = []
+        self.waiting = 0
         receiver.add(sock, self)
 
     def send(self, reader: Reader, request: bytes) -> None:
@@ -246,9 +255,14 @@ class Connection:
         self._unsent = memoryview(request if self._tls is None else self._tls.seal(request))
         self._write()
 
+    def hush(self, ends: tuple[bytes, ...]) -> None:
+        """Of reads that end in one of `ends` the reader need not know at once. TLS hides the ends from the receiver."""
+        self._ends, self.quiet = ends, ends if self._tls is None else ()
+
     def rest(self) -> None:
         """The reply is over: wait for the next request."""
         self.reader, self.idle_since = None, self._receiver.now()
+        self.hush(())
 
     def close(self) -> None:
         """Close at once; nothing more is read or written."""
@@ -274,6 +288,8 @@ class Connection:
         if data:
             if self.reader is None:
                 self.close()
+            elif self._tls is not None and self._may_wait(data):
+                self.aside.append((at, data))
             else:
                 self.reader.received(at, data)
         if over and self.open:
@@ -293,6 +309,10 @@ class Connection:
             self._unsent = memoryview(bytes(self._unsent) + answer)
             self._write()
         return plain, over
+
+    def _may_wait(self, data: bytes) -> bool:
+        """What the receiver asks of a plain read, asked of what TLS held."""
+        return data.endswith(self._ends) and len(data) <= SHORT and len(self.aside) < ASIDE
 
     def _end(self, problem: Exception | None) -> None:
         reader = self.reader

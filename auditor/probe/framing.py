@@ -79,6 +79,15 @@ class Framing:
         return self._state == "body" and self._left >= 0
 
     @property
+    def between(self) -> bool:
+        """True if the next byte begins a chunk."""
+        return self._state == "size" and not self._rest
+
+    def pass_over(self, size: int) -> None:
+        """Count bytes of whole chunks that somebody else has read. Raises BadReply where the body is too large."""
+        self._count(size)
+
+    @property
     def keeps(self) -> bool:
         """A server that counts the requests of a connection (Keep-Alive: max) serves each from a thread of its own:
         connections that wait would hold all of them, so there one connection carries one request.

@@ -7,6 +7,7 @@ requests come first, as before an audit.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from auditor.errors import NothingMeasured, PreflightFailed
@@ -209,9 +210,15 @@ def _redactor(endpoint: Endpoint, key: str | None) -> Redactor:
 def _shown(measurement: Measurement, hide: Redactor) -> Measurement:
     """The measurement with every word of a server as it may be shown, and flags of the command line in its errors."""
 
+    known = lru_cache(maxsize=64)(hide.text)  # of all words most are "length"
+
     def shown(sample: Sample) -> Sample:
-        detail, own, end = ((hide.text(text) if text else text) for text in _words(sample))
-        return replace(sample, detail=detail and _flagged(detail), server_id=own, finish_reason=end)
+        words = _words(sample)
+        detail, own, end = (known(text) if text else text for text in words)
+        detail = detail and _flagged(detail)
+        if (detail, own, end) == words:
+            return sample
+        return replace(sample, detail=detail, server_id=own, finish_reason=end)
 
     stopped = measurement.stopped and _flagged(hide.text(measurement.stopped))
     samples, warmup = (tuple(map(shown, every)) for every in (measurement.samples, measurement.warmup))

@@ -8,6 +8,7 @@ one (tests in virtual time) the loop's clock alone counts.
 
 One epoll of our own holds the connections, because a loop spends more on each callback than a read costs. While reads
 follow each other closely, and only with stamps, it rests for a moment between looks and takes what came in between.
+Short reads of which a stream need not know at once are put aside for it: nearly all reads of a load are such.
 """
 
 import asyncio
@@ -19,12 +20,14 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-__all__ = ["Receiver", "Stream", "real_time"]
+__all__ = ["ASIDE", "SHORT", "Receiver", "Stream", "real_time"]
 
 _STAMP = getattr(socket, "SO_TIMESTAMPNS", 35)  # include/uapi/asm-generic/socket.h
 _TIMESPEC = struct.Struct("@ll")
 _SPACE = 64  # bytes for the stamp and its header
 _READ = 65_536  # bytes of a connection that a look takes
+_READABLE = getattr(select, "EPOLLIN", 1)
+_NEWS = (select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET) if hasattr(select, "epoll") else 0
 _BATCH = 1024  # connections of a look
 _REST = 0.001  # seconds
 _WHILE = 0.002  # seconds of other work between two looks: a token's bytes rarely come twice in it
@@ -32,10 +35,20 @@ _BUSY = 4  # reads a rest from which on resting pays
 _MANY = 128  # connections from which on a rest is twice as long
 _OVERDUE = 0.005  # seconds: of bytes that waited so long, those that came before them did too
 _LOOKS = 32  # looks after which this is asked
+SHORT = 1024  # bytes of a read that may be put aside
+ASIDE = 128  # reads of a stream that are put aside before it is told
 
 
 class Stream(Protocol):
-    """Whoever a connection's bytes are for."""
+    """Whoever a connection's bytes are for.
+
+    A short read that ends in one of `quiet` is put into `aside`, as (time, bytes), and the stream is not told; it finds
+    it there when it is told of a later read, or looks. `waiting` is the receiver's: reads that it has yet to hand out.
+    """
+
+    quiet: tuple[bytes, ...]
+    aside: list[tuple[float, bytes]]
+    waiting: int
 
     def received(self, at: float, data: bytes) -> None:
         """Bytes came at `at`, loop time; none of them: the peer closed its side."""
@@ -102,7 +115,7 @@ class Receiver:
         fd = sock.fileno()
         self._streams[fd] = sock, stream
         if self._epoll is not None:
-            self._epoll.register(fd, select.EPOLLIN)
+            self._epoll.register(fd, _NEWS)
         else:
             self._loop.add_reader(fd, self._read_one, fd)
 
@@ -172,7 +185,7 @@ class Receiver:
         assert self._epoll is not None
         now = self.now()
         ready = self._epoll.poll(0, _BATCH)
-        self._read([fd for fd, _ in ready])
+        self._read(ready)
         self._looked = now
         if len(ready) < _BATCH:  # else some that had come before this look are still to be read
             self._emptied = now
@@ -180,21 +193,22 @@ class Receiver:
         return len(ready)
 
     def _read_one(self, fd: int) -> None:
-        self._read([fd])
+        self._read([(fd, _READABLE)])
         self._hand_out()
 
-    def _read(self, fds: Iterable[int]) -> None:
+    def _read(self, ready: Iterable[tuple[int, int]]) -> None:
         """Read each of these once. In one loop, without calls of our own: nothing else is done as often."""
         streams, came, now, emptied = self._streams, self._came.append, self.now, self._emptied
         before = time.monotonic_ns()
         offset = time.time_ns() - before  # the wall's clock less the loop's
-        for fd in fds:
+        for fd, news in ready:
             sock, stream = streams[fd]
             try:
                 data, extra, _, _ = sock.recvmsg(_READ, _SPACE)
             except (BlockingIOError, InterruptedError):
                 continue
             except OSError as problem:
+                stream.waiting += 1
                 came((stream, now(), problem))
                 continue
             at = now()
@@ -207,13 +221,27 @@ class Receiver:
                     at = stamp if stamp > emptied else emptied
             elif data:
                 self.unstamped += 1
-            came((stream, at, data))
+            if data and (news != _READABLE or len(data) == _READ):
+                self._read_on(fd)
+            if stream.waiting or not data.endswith(stream.quiet) or len(data) > SHORT or len(stream.aside) >= ASIDE:
+                stream.waiting += 1
+                came((stream, at, data))
+            else:
+                stream.aside.append((at, data))
+
+    def _read_on(self, fd: int) -> None:
+        """There is more to read: the end of the connection, or bytes for which one read was too short. Tell it again,
+        because news that came before a read are told once.
+        """
+        if self._epoll is not None:
+            self._epoll.modify(fd, _NEWS)
 
     def _hand_out(self) -> None:
         """Give what came to those whom it is for; they may take long, and more may come meanwhile."""
         self._handing_out = True
         while self._came:
             stream, at, what = self._came.popleft()
+            stream.waiting -= 1
             if isinstance(what, bytes):
                 stream.received(at, what)
             else:

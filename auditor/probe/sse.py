@@ -137,6 +137,15 @@ class Body:
         if self._kept > _KEEP and self._events is not None and self._kept > self._events.held:
             self.look()
 
+    def add_chunks(self, reads: Sequence[tuple[float, bytes]], start: int) -> int:
+        """Take the reads from `start` on that are each one whole chunk of the HTTP framing, holding one event that is
+        like an earlier one; the first that is not. Only between two chunks.
+        """
+        self.look()
+        if self._events is None or not self._events.between:
+            return start
+        return self.tally.add_chunks(reads, start)
+
     def look(self, *, whole: bool | None = None) -> None:
         """Weigh all events that have ended by now; `whole` is as in `EventStream.feed`."""
         reads, self._reads, self._kept = self._reads, [], 0

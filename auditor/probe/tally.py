@@ -155,6 +155,16 @@ class Tally:
             self.at.append(at)
             self._chars.append(characters)
 
+    def add_chunks(self, reads: Sequence[tuple[float, bytes]], start: int) -> int:
+        """Weigh the reads from `start` on that are each one chunk with one event `like` an earlier one; the first that
+        is not.
+        """
+        if self.done or self.like is None:
+            return start
+        end = self.like.chunks.count(reads, start, self.at, self._chars)
+        self.seen += end - start
+        return end
+
     @property
     def learning(self) -> bool:
         """Whether the next token may tell what later ones are like; not for long where they never are."""

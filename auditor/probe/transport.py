@@ -12,7 +12,7 @@ Nothing here trusts the server: every wait has a deadline, every size a bound, a
 import asyncio
 import re
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from auditor.probe.connection import Connection, Unreachable, tls_detail
@@ -26,9 +26,9 @@ __all__ = ["Deadlines", "Exchange", "Target", "exchange"]
 _DONE = re.compile(rb"[\r\n]data: ?\[DONE\]")
 _LINGER = 0.05
 _ERROR_BODY_WAIT = 5.0
-_KEEP = 64 * 1024  # bytes that are kept before they are looked at
 _GOES_ON = (b"}\n\n\r\n", b"}\n\n", b"}\r\n\r\n\r\n")  # ends of reads that end a JSON event and no reply
 _STALE_AFTER = 1.0
+_TRIES = 4  # reads of a batch after which none is hoped to be like an earlier one
 
 
 @dataclass(slots=True)
@@ -133,9 +133,7 @@ class _Post:
         "_now",
         "_pool",
         "_quiet",
-        "_raw",
         "_request",
-        "_size",
         "_tail",
         "_timer",
         "over",
@@ -160,8 +158,6 @@ class _Post:
         self._request = request
         self._again = again
         self._framing = Framing(limits)
-        self._raw: list[tuple[float, bytes]] = []
-        self._size = 0
         self._quiet: tuple[bytes, ...] = ()
         self._tail = b"\n"  # the body's first line begins a line too; what a text holds later does not
         self._began = self._last = 0.0
@@ -195,20 +191,15 @@ class _Post:
             self._sent(at)
 
     def received(self, at: float, data: bytes) -> None:
-        """Keep what came; look at it only if the reply may be over, or much has come since."""
-        self._raw.append((at, data))
-        self._last = at
-        if data.endswith(self._quiet):
-            self._size += len(data)
-            if self._size < _KEEP:
-                return
+        """The reply may be over, or much has come."""
+        self._connection.aside.append((at, data))
         self._gather()
 
     def ended(self, problem: Exception | None) -> None:
         if self.over:
             return
         now, record, framing = self._now(), self.record, self._framing
-        if not record.reads and not self._raw and self._stale(now):
+        if not record.reads and not self._connection.aside and self._stale(now):
             self._finish(now, stale=True)
             return
         if self._gather():
@@ -236,20 +227,16 @@ class _Post:
 
     def _gather(self) -> bool:
         """Unwrap what came so far, and end the request if the reply is over; whether it is."""
-        raw, self._raw, self._size = self._raw, [], 0
-        if not raw or self.over:
+        if self.over or not self._connection.aside:
             return self.over
+        raw, self._connection.aside = self._connection.aside, []
         record, framing = self.record, self._framing
         if record.t0 is None:  # an answer to a request that is still being written counts from its first byte
             self._sent(self._began)
+        self._last = raw[-1][0]
         record.reads += len(raw)
-        feed, add = framing.feed, record.body.add
         try:
-            for at, data in raw:
-                if body := feed(data):
-                    add(at, body)
-                    if self._tail or b"[DONE]" in body or not body.endswith(b"\n"):
-                        self._notice_done(body)
+            self._unwrap(raw)
         except BadReply as problem:
             record.fail("tls" if "speaks TLS" in str(problem) else "protocol", str(problem))
             self._finish(self._last)
@@ -264,12 +251,31 @@ class _Post:
             self._headed(framing.status)
         return self.over
 
+    def _unwrap(self, raw: Sequence[tuple[float, bytes]]) -> None:
+        """Take the body out of the reads; whole chunks that are like an earlier one are weighed as they are."""
+        framing, body = self._framing, self.record.body
+        number, tries = 0, _TRIES if len(raw) > _TRIES else 0
+        while number < len(raw):
+            at, data = raw[number]
+            number += 1
+            if not (piece := framing.feed(data)):
+                continue
+            body.add(at, piece)
+            if self._tail or b"[DONE]" in piece or not piece.endswith(b"\n"):
+                self._notice_done(piece)
+            if tries and not self._tail and framing.between:
+                alike = body.add_chunks(raw, number)
+                tries = _TRIES if alike > number else tries - 1
+                framing.pass_over(sum(len(data) for _, data in raw[number:alike]))
+                number = alike
+
     def _headed(self, status: int) -> None:
         """The headers are there: a failed status is no stream, and gets no long wait."""
         if status >= 300:
             self._arm(self._last + _ERROR_BODY_WAIT)
         elif not self._framing.counted:
             self._quiet = _GOES_ON
+            self._connection.hush(_GOES_ON)
 
     def _notice_done(self, body: bytes) -> None:
         """[DONE] may end a reply on a connection that stays open; it may come in pieces."""

@@ -15,7 +15,7 @@ from auditor.loads import Load, Shape
 from auditor.measurement import Measurement
 from auditor.probe.load import LocalSource
 from auditor.probe.prompts import Prompts
-from auditor.probe.receive import Receiver
+from auditor.probe.receive import ASIDE, SHORT, Receiver
 from auditor.probe.target import Target
 from tests.wire.byteserver import ByteServer, tokens
 
@@ -26,8 +26,10 @@ Read = tuple[float, bytes | OSError]
 class Listener:
     """Keeps what a receiver hands out."""
 
-    def __init__(self) -> None:
+    def __init__(self, quiet: tuple[bytes, ...] = ()) -> None:
         self.reads: list[Read] = []
+        self.quiet, self.waiting = quiet, 0
+        self.aside: list[tuple[float, bytes]] = []
 
     def received(self, at: float, data: bytes) -> None:
         self.reads.append((at, data))
@@ -173,3 +175,67 @@ def test_other_event_loops_give_the_same_times() -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         clock = _healthy(runner.run(_load()))
     assert clock == ("kernel" if sys.platform == "linux" else "loop")
+
+
+# ----------------------------------------------------------------------------------------------- quiet and long streams
+
+
+async def _heard(listener: Listener, sent: list[bytes], *, close: bool = False, enough: int = 1) -> Receiver:
+    """Send each of `sent` on a connection that `listener` hears, a moment apart, until it was told `enough` times."""
+    receiver = Receiver()
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as ours:
+        ours.connect(server.getsockname())
+        ours.setblocking(False)
+        theirs, _ = server.accept()
+        receiver.add(ours, listener)
+        for data in sent:
+            await asyncio.to_thread(theirs.sendall, data)
+            await asyncio.sleep(0.01)
+        if close:
+            theirs.close()
+        for _ in range(200):
+            if len(listener.reads) >= enough:
+                break
+            await asyncio.sleep(0.01)
+        receiver.remove(ours)
+        receiver.close()
+        theirs.close()
+    return receiver
+
+
+def test_short_quiet_reads_are_put_aside_in_order() -> None:
+    listener = Listener(quiet=(b"}\n", b"]\n"))
+    asyncio.run(_heard(listener, [b"a}\n", b"b]\n", b"c"]))
+    assert [data for _, data in listener.aside] == [b"a}\n", b"b]\n"]
+    assert [data for _, data in listener.reads] == [b"c"]
+    times = [at for at, _ in (*listener.aside, *listener.reads)]
+    assert times == sorted(times)
+
+
+def test_a_stream_is_told_of_a_long_quiet_read_and_when_many_were_put_aside() -> None:
+    listener = Listener(quiet=(b"}\n",))
+    asyncio.run(_heard(listener, [b"x" * (SHORT - 1) + b"}\n"]))
+    assert (listener.aside, len(listener.reads)) == ([], 1)
+    listener = Listener(quiet=(b"}\n",))
+    listener.aside = [(0.0, b"}\n")] * ASIDE
+    asyncio.run(_heard(listener, [b"}\n"]))
+    assert len(listener.reads) == 1
+
+
+def test_a_quiet_read_behind_one_that_is_still_to_be_handed_out_waits_for_it() -> None:
+    listener = Listener(quiet=(b"}\n",))
+    listener.waiting = 1
+    asyncio.run(_heard(listener, [b"}\n"]))
+    assert (listener.aside, len(listener.reads)) == ([], 1)
+
+
+def test_what_came_before_the_end_and_the_end_are_both_told() -> None:
+    listener = Listener()
+    asyncio.run(_heard(listener, [b"last words"], close=True, enough=2))
+    assert [data for _, data in listener.reads] == [b"last words", b""]
+
+
+def test_more_bytes_than_one_read_takes_come_whole() -> None:
+    listener, long = Listener(), bytes(range(256)) * 2000
+    asyncio.run(_heard(listener, [long], enough=10**6))
+    assert b"".join(data for _, data in listener.reads if isinstance(data, bytes)) == long
