@@ -88,8 +88,8 @@ class Api:
         await self._client.aclose()
 
     def clean(self, text: str, size: int = _SAID) -> str:
-        """What a server said as one line of bounded length without secrets."""
-        return clip(self._redactor.text(text), size)
+        """What a server said as one printable line of bounded length without secrets."""
+        return clip("".join(c if c.isprintable() else " " for c in self._redactor.text(text)), size)
 
     async def get(self, path: str, params: Mapping[str, object] | None = None, *, form: bool = False) -> Any:
         """The JSON that GET of a path below the address gives; long parameters of a `form` go by POST.

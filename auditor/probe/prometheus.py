@@ -77,7 +77,7 @@ class Prometheus:
 
     async def query_range(self, text: str, start: float, end: float, step: float) -> tuple[Result, ...]:
         """What an expression gives from `start` to `end` every `step` seconds, or less often where that is too much."""
-        step = max(step, (end - start) / (_MOST_POINTS - 1), 0.001)
+        step = math.ceil(1000 * max(step, (end - start) / (_MOST_POINTS - 1), 0.001)) / 1000
         params = {"query": text, "start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step:.3f}"}
         return _results(await self._ask("query_range", params))
 
