@@ -71,8 +71,9 @@ def _words(container: Container) -> list[str]:
     if any(command_end(flavour, words) is not None for flavour in FLAVOURS.values()) or not container.words:
         return words
     command = next((line for name, line in _IN_NAME.items() if re.search(name, image)), None)
-    flags_first = container.words[0].startswith("-") or container.words[0] == "serve"
-    return [*words[:1], *command.split(), *container.words] if command and flags_first else words
+    if command is None or not (container.words[0].startswith("-") or container.words[0] == "serve"):
+        return words
+    return [*words[:1], *command.split(), *container.words[container.words[0] == "serve" :]]
 
 
 def draft_of(container: Container, folder: Path) -> Draft:

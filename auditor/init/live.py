@@ -159,7 +159,7 @@ def _too_few(count: float) -> str:
 
 
 def _read_off(histogram: Histogram) -> str:
-    return f"off the engine's histogram of {histogram.count:,.0f} requests, within its buckets"
+    return f"off its histogram of {histogram.count:,.0f} requests"
 
 
 def _goals(histograms: Mapping[str, Histogram]) -> dict[str, str]:
