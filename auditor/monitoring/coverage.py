@@ -88,12 +88,12 @@ def coverage(
     pages: Sequence[MetricsPage] = (),
     watch: Watch | None = None,
 ) -> Coverage:
-    """Judge the files together against the engine (a catalogue name; others: any), its version and its pages.
+    """Judge the files together against the engine (a catalogue name; others: the pages' own), its version and pages.
 
     `watch` is a live Prometheus that was asked the coverage's `queries` (judge without it first to learn them).
     """
     held, live = read(files), _Watched(watch)
-    place = Place(engine, engine_version, tuple(pages))
+    place = Place.of(engine, engine_version, pages)
     known = {query.alert for query in held.queries if query.alert}
     found: dict[str, _Concept] = {}
     queries: list[Query] = []

@@ -17,7 +17,7 @@ _ASKED = {
     "tps": ("generation_tokens", "gen_throughput", "tpot"),
     "memory": ("kv_usage", "kv_used", "kv_free", "gpu_memory", "gpu_memory_free"),
 }
-_PROXIES = {"ttft": ("prefill_time", "prefill_seconds")}
+_PROXIES = {"ttft": ("prefill_time", "prefill_seconds"), "memory": ("batch_tokens",)}
 _TARGETS = {concept: target for target, listed in _ASKED.items() for concept in listed}
 _PROXY_TARGETS = {concept: target for target, listed in _PROXIES.items() for concept in listed}
 _SECONDS = {"decode_seconds", "decode_time", "inference_time"}
@@ -61,6 +61,8 @@ def _concept(use: Use, metric: Metric) -> str | None:
         return _histogram(use, metric)
     if metric.concept == "generation_tokens":  # a total says nothing about speed, nor does tokens per request
         return metric.concept if use.rated and not use.ratio else None
+    if metric.concept == "batch_tokens":  # of what a batch may hold it says how full the engine is, alone nothing
+        return metric.concept if "batch_capacity" in _below(use) else None
     if metric.concept in _SECONDS or (use.rated and metric.type == "gauge" and metric.concept in _TARGETS):
         return None
     return metric.concept
@@ -68,11 +70,16 @@ def _concept(use: Use, metric: Metric) -> str | None:
 
 def _per_token(use: Use, metric: Metric) -> bool:
     """Seconds of decoding over tokens, or the inverse: time per output token by hand."""
-    below = {m.concept for base in use.over for m in catalogue.lookup(base)}
+    below = _below(use)
     summed = metric.type == "counter" or use.part == "sum"
     return summed and bool(
         (metric.concept in _SECONDS and below & _TOKENS) or (metric.concept in _TOKENS and below & _SECONDS)
     )
+
+
+def _below(use: Use) -> set[str]:
+    """The concepts that the use is divided by."""
+    return {m.concept for base in use.over for m in catalogue.lookup(base)}
 
 
 def _histogram(use: Use, metric: Metric) -> str | None:

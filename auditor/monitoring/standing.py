@@ -1,11 +1,12 @@
 """Whether a metric name lives where the deployment runs: on its pages, in its version, or merely somewhere."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from auditor.catalog import metrics as catalogue
 from auditor.catalog.metrics import Metric
+from auditor.catalog.pages import recognise
 from auditor.measurement import MetricsPage
 from auditor.monitoring.promql import Use
 from auditor.watch import Answer
@@ -67,6 +68,15 @@ class Place:
     version: str | None
     pages: tuple[MetricsPage, ...]
 
+    @classmethod
+    def of(cls, engine: str, version: str | None, pages: Sequence[MetricsPage]) -> "Place":
+        """The deployment as declared or, where the engine is not known, the one whose series the pages have."""
+        if not catalogue.is_known(engine):
+            names = {name for page in pages if page.exporter is None for name in page.types}
+            seen = (one for one in recognise(names) if catalogue.kind(one.name) == "engine")
+            engine = next((one.name for one in seen), engine)
+        return cls(engine, version, tuple(pages))
+
     def standing(self, metric: Metric, use: Use) -> Standing:
         """The rung that `metric`, written as in `use`, reaches here."""
         if self._on_page(metric, use):
@@ -108,6 +118,10 @@ class Place:
 
     def offered(self) -> Mapping[str, tuple[str, ...]]:
         """What the pages offer: concept -> names, for the concepts that the catalogue knows."""
+        return self._offered
+
+    @cached_property
+    def _offered(self) -> Mapping[str, tuple[str, ...]]:
         found: dict[str, dict[str, None]] = {}
         for name in sorted(self._names):
             for metric in catalogue.lookup(name)[:1]:
@@ -152,7 +166,8 @@ class Place:
         return f"{use.base} {when}{self._instead(metric, use)}"
 
     def _instead(self, metric: Metric, use: Use) -> str:
-        candidates = catalogue.names(self.engine, self.version).get(metric.concept, ())
+        served = self.offered().get(metric.concept, ())  # what the page has beats what the version should have
+        candidates = served or catalogue.names(self.engine, self.version).get(metric.concept, ())
         instead = metric.replaced_by if metric.replaced_by in candidates or not candidates else candidates[0]
         written = _family(use.name, metric)
         if catalogue.is_known(metric.engine) and metric.name != written and self._own(metric):
