@@ -14,7 +14,7 @@ from auditor.cli.presets import PresetName
 from auditor.errors import ProfileError, UsageError, unread
 
 if TYPE_CHECKING:
-    from auditor.init.draft import Draft, Said
+    from auditor.init.draft import Draft
 
 __all__ = ["command"]
 
@@ -89,7 +89,7 @@ def command(
     if output is not None:
         _free(output, force=force)
     draft = _draft(file, url, launch, pick, api_key_env)
-    draft = replace(draft, name=name or draft.name, deployment={**draft.deployment, **_part(accelerator)})
+    draft = _with_part(replace(draft, name=name or draft.name), accelerator)
     text = profile_text(draft, output.name if output else "PROFILE", preset.value if preset else None)
     if output is None:
         write(text)
@@ -142,13 +142,18 @@ def _free(path: Path, *, force: bool) -> None:
     check_writable(path)
 
 
-def _part(accelerator: str | None) -> "dict[str, Said]":
+def _with_part(draft: "Draft", accelerator: str | None) -> "Draft":
+    """The draft with the accelerator that was named, else with a word on why there should be one."""
     from auditor.catalog.accelerators import find, is_this_cpu
     from auditor.init.draft import Said
 
-    if accelerator is None:
-        return {}
-    return {"accelerator": Said(accelerator if is_this_cpu(accelerator) else find(accelerator).key)}
+    if accelerator is not None:
+        key = accelerator if is_this_cpu(accelerator) else find(accelerator).key
+        return replace(draft, deployment={**draft.deployment, "accelerator": Said(key)})
+    if "accelerator" in draft.deployment:
+        return draft
+    note = "deployment.accelerator: nothing names it; without it neither memory nor limits of speed are computed"
+    return replace(draft, notes=(*draft.notes, note))
 
 
 def _put(path: Path, text: str) -> None:

@@ -120,7 +120,7 @@ def _deployment(draft: Draft) -> Iterator[str]:
         elif name == "model":
             yield _hint("model", "org/name", "catalogue name, model folder, config.json or GGUF file")
         elif name == "accelerator":
-            yield _hint("accelerator", "h100-sxm", "audit catalog accelerators; memory and speed need it")
+            yield _hint("accelerator", "h100-sxm", "audit catalog accelerators; this-cpu: this machine's own")
     yield _hint("price_per_hour", "2.50", "of one replica; the report then has costs")
     if (launch := found.get("launch")) is not None:
         yield from _launch(launch.value)

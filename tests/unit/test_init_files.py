@@ -97,7 +97,8 @@ servingEngineSpec:
       replicaCount: 2
       requestGPU: 1
       hf_token: KEY-hf
-      vllmConfig: {maxModelLen: 8192, gpuMemoryUtilization: 0.9, enablePrefixCaching: true, extraArgs: ["--max-num-seqs", "64"]}
+      vllmConfig:
+        {maxModelLen: 8192, gpuMemoryUtilization: 0.9, enablePrefixCaching: true, extraArgs: [--max-num-seqs, "64"]}
       nodeSelectorTerms: [{matchExpressions: [{key: nvidia.com/gpu.product, operator: In, values: [NVIDIA-L40S]}]}]
 """
 CHART = """
@@ -198,7 +199,8 @@ def test_compose(read, tmp_path):
         "count": 2,
         "replicas": 2,
         "engine_version": "0.5.3",
-        "launch": "python -m sglang.launch_server --model-path Qwen/Qwen3-32B --tp 2 --port 30000 --context-length 8192",
+        "launch": "python -m sglang.launch_server --model-path Qwen/Qwen3-32B --tp 2 --port 30000 "
+        "--context-length 8192",
     }
 
 

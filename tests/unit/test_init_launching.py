@@ -1,5 +1,7 @@
 """Launch lines as people write them, made fit for a profile: no shell, no secrets, no unknown variables."""
 
+import json
+
 import pytest
 
 from auditor.errors import UsageError
@@ -70,7 +72,8 @@ def test_secrets_go_and_a_key_becomes_a_variable(written, kept, key):
 
 
 def test_a_key_inside_json_is_hidden():
-    found = line('vllm serve m --kv-transfer-config \'{"kv_role": "kv_both", "api_key": "%s"}\'' % KEY)
+    config = json.dumps({"kv_role": "kv_both", "api_key": KEY})
+    found = line(f"vllm serve m --kv-transfer-config '{config}'")
     assert KEY not in found.text
     assert found.launch.fields["kv_transfer"] == {"kv_role": "kv_both", "api_key": "***"}
 
