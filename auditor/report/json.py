@@ -6,60 +6,19 @@ An infinite number (an unbounded interval, a failed request's latency) is the st
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from auditor.evidence import Location, Report
-from auditor.loads import Load
-from auditor.measurement import Measurement, MetricsPage
-from auditor.report.beside import beside
-from auditor.report.figures import figures, prompt_and_output, tokens_of
+from auditor.evidence import Report
+from auditor.fingerprints import fingerprints
 from auditor.report.products import data as products_data
 from auditor.report.products import of_evidence
+from auditor.report.summaries import SUMMARIES
 
 __all__ = ["dumps", "plain", "render"]
 
 _LIMIT = 4_000
-
-
-def _load(load: Load) -> dict[str, Any]:
-    prompt, output = prompt_and_output(load)
-    return {
-        "id": load.id,
-        "purpose": load.purpose,
-        "concurrency": load.concurrency,
-        "open": bool(load.arrivals),
-        "rate": load.rate,
-        "requests": len(load.shapes),
-        "warmup": len(load.warmup),
-        "median_prompt_tokens": prompt,
-        "median_output_tokens": output,
-        "tokens": tokens_of(load),
-        "why": load.why,
-    }
-
-
-def _measurement(measurement: Measurement) -> dict[str, Any]:
-    return {
-        **_fields(figures(measurement)),
-        "server_beside_client": beside(measurement),
-        "started": measurement.started,
-        "snapshots": len(measurement.snapshots),
-        "client": measurement.client,
-    }
-
-
-def _page(page: MetricsPage) -> dict[str, Any]:
-    return {"url": page.url, "exporter": page.exporter, "names": sorted(page.types)}
-
-
-_SPECIAL: tuple[tuple[type, Callable[[Any], Any]], ...] = (
-    (Load, _load),
-    (Measurement, _measurement),
-    (MetricsPage, _page),
-    (Location, str),
-)
 
 
 def _fields(value: Any) -> dict[str, Any]:
@@ -78,9 +37,9 @@ def _text(value: str) -> str:
 
 def plain(value: Any) -> Any:
     """Any of the audit's data as what JSON can hold; mappings sorted by key, over-long text cut with a count."""
-    for kind, convert in _SPECIAL:
+    for kind, (summed_up, _) in SUMMARIES.items():
         if isinstance(value, kind):
-            return plain(convert(value))
+            return plain(summed_up(value))
     if is_dataclass(value):
         return {name: plain(item) for name, item in _fields(value).items()}
     if isinstance(value, Mapping):
@@ -95,6 +54,8 @@ def plain(value: Any) -> Any:
 def render(report: Report) -> str:
     """The report as one JSON object, two-space indented, keys in the order of the data model."""
     data, products = plain(report), of_evidence(report.evidence)
+    for finding, mark in zip(data["findings"], fingerprints(report.name, report.findings), strict=True):
+        finding["fingerprint"] = mark
     data["evidence"]["candidates"] = [device.key for device in report.evidence.candidates]
     data["products"] = plain(products_data(products)) if products is not None else None
     return dumps(data)
