@@ -18,7 +18,7 @@ import struct
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Any, Protocol
 
 __all__ = ["ASIDE", "SHORT", "Receiver", "Stream", "real_time"]
 
@@ -76,7 +76,7 @@ class Receiver:
         self.now = real_time(self._loop) or self._loop.time
         self.reads = self.unstamped = self.overdue = 0
         self._stamps = self.now is time.monotonic and hasattr(select, "epoll")
-        self._streams: dict[int, tuple[socket.socket, Stream]] = {}
+        self._streams: dict[int, tuple[Callable[[int, int], tuple[bytes, list[Any], int, Any]], Stream]] = {}
         self._looked = self._emptied = self._since = self.now()
         self._looks = 0
         self._came: deque[tuple[Stream, float, bytes | OSError]] = deque()
@@ -113,7 +113,7 @@ class Receiver:
     def add(self, sock: socket.socket, stream: Stream) -> None:
         """Hand what `sock` receives to `stream` from now on."""
         fd = sock.fileno()
-        self._streams[fd] = sock, stream
+        self._streams[fd] = sock.recvmsg, stream
         if self._epoll is not None:
             self._epoll.register(fd, _NEWS)
         else:
@@ -202,9 +202,9 @@ class Receiver:
         before = time.monotonic_ns()
         offset = time.time_ns() - before  # the wall's clock less the loop's
         for fd, news in ready:
-            sock, stream = streams[fd]
+            receive, stream = streams[fd]
             try:
-                data, extra, _, _ = sock.recvmsg(_READ, _SPACE)
+                data, extra, _, _ = receive(_READ, _SPACE)
             except (BlockingIOError, InterruptedError):
                 continue
             except OSError as problem:

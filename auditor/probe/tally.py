@@ -174,7 +174,7 @@ class Tally:
         """Later events like this token need not be parsed."""
         if self.at and self.learning and event.name == "message":
             self._tried += 1
-            self.like = learn(event.data, _spoken) or self.like
+            self.like = learn(event.data, _spoken, self._id or "") or self.like
 
     @property
     def decided(self) -> bool:
