@@ -115,12 +115,12 @@ def interpolated(buckets: Buckets, quantile: float) -> float | None:
 # ------------------------------------------------------------------------------------------------------------- verdict
 
 
-def design_effect(slices: Sequence[tuple[float, float]]) -> float:
+def design_effect(slices: Sequence[tuple[float, float]], *, joined: bool = True) -> float:
     """How many times more a share scatters between slices of time than independent requests would, at least 1.
 
     `slices` are (requests, those beyond a bound) in order of time. The share is a ratio of two sums, whose variance is
     m / (m-1) sum (k_i - p n_i)^2 / N^2 over m slices (Cochran, Sampling Techniques, 3rd ed., sections 2.11 and 9A.1);
-    bad hours are longer than a slice, hence neighbours are also joined, by twos, fours ... while ten groups are left,
+    bad hours are longer than a slice, hence neighbours are also `joined`, by twos, fours ... while ten groups are left,
     and the highest counts. A request counts for 1 / this. Requests that are all alike show no scatter.
     """
     groups, worst = [(n, k) for n, k in slices if n > 0], 1.0
@@ -132,22 +132,26 @@ def design_effect(slices: Sequence[tuple[float, float]]) -> float:
         m = len(groups)
         spread = m / (m - 1) * math.fsum((k - share * n) ** 2 for n, k in groups)
         worst = max(worst, spread / (total * share * (1 - share)))
-        groups = [(a[0] + b[0], a[1] + b[1]) for a, b in zip(groups[::2], groups[1::2], strict=False)]
+        groups = [(a[0] + b[0], a[1] + b[1]) for a, b in zip(groups[::2], groups[1::2], strict=False)] if joined else []
     return worst
 
 
 def scatter(slices: Sequence[Buckets], limit: float) -> float:
-    """The design effect at the limit's bucket, or of the slowest fifth where that scatters more."""
+    """The design effect at the limit's bucket, or of the slowest fifth where that scatters more.
+
+    Misses that are few show no crowds, the slowest fifth does: slice by slice, where at worst all of a slice fare alike
+    and each counts as one request. It is not joined: days are busier than nights, and that is no chance.
+    """
     taken = [s for s in slices if s and s[-1][1] > 0]
     total = math.fsum(s[-1][1] for s in taken)
     bounds = [b for b, _ in taken[0]][:-1] if taken else []
     over = {b: [beyond(s, b) for s in taken] for b in bounds}
     shares = {b: math.fsum(x.least for x in found) / total for b, found in over.items()}
-    level = min(shares, key=lambda b: abs(shares[b] - _HIGH), default=None)
+    level = min((b for b in bounds if 0 < shares[b] < 1), key=lambda b: abs(shares[b] - _HIGH), default=None)
     at_limit = [beyond(s, limit) for s in taken]
     found = [design_effect([(x.n, x.most) for x in at_limit]), design_effect([(x.n, x.least) for x in at_limit])]
     if level is not None:
-        found.append(design_effect([(x.n, x.least) for x in over[level]]))
+        found.append(design_effect([(x.n, x.least) for x in over[level]], joined=False))
     return max(found)
 
 

@@ -124,3 +124,13 @@ def test_no_misses_are_worth_less_where_the_slowest_fifth_comes_in_crowds():
     assert scatter(crowds, 1.0) > 8
     assert scatter([((0.25, 8.0), (0.5, 10.0), (INF, 10.0))] * 40, 1.0) == 1.0
     assert scatter([], 1.0) == 1.0
+
+
+def test_slices_are_worth_one_request_each_at_the_least():
+    """Half a day busy, half quiet, nobody beyond the limit: 96 slices of 50 count as 95 requests, whose p95 passes."""
+    quiet = ((0.25, 50.0), (0.5, 50.0), (INF, 50.0))
+    busy = ((0.25, 0.0), (0.5, 50.0), (INF, 50.0))
+    effect = scatter([quiet] * 48 + [busy] * 48, 1.0)
+    assert effect == pytest.approx(50 * 96 / 95)
+    assert decide(Beyond(4800, 0, 0, 0.5, 1.0), 0.95, 0.95, effect) == "pass"
+    assert decide(Beyond(4800, 0, 0, 0.5, 1.0), 0.99, 0.95, effect) == "inconclusive"
