@@ -1,4 +1,4 @@
-"""Metrics pages in Prometheus text: what both engines' pages share. The names stand in `pages.py`."""
+"""Metrics pages in Prometheus text: what both engines' pages share. What they show stands in `pages.py`."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from auditor.emulator.counters import HistogramCount
 from auditor.emulator.engine import Engine
 
-__all__ = ["Metric", "Value", "render", "version_tuple"]
+__all__ = ["Metric", "Value", "render"]
 
 Value = float | HistogramCount
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One row of a page: name, type, help, how to read it from an engine, and the first version that has it.
+    """One row of a page: name, type, help and how to read it from an engine.
 
     `read` gives values or (extra labels, value) pairs; a name whose rows are all absent is left out of the page.
     """
@@ -22,18 +22,9 @@ class Metric:
     kind: str
     help: str
     read: Callable[[Engine], "Value | Iterable[tuple[Mapping[str, str], Value]]"]
-    since: tuple[int, ...] = ()
 
 
-def version_tuple(version: str) -> tuple[int, ...]:
-    """The leading numbers of a version: "0.32.0rc1" -> (0, 32, 0)."""
-    numbers = []
-    for part in version.split("."):
-        digits = part[: len(part) - len(part.lstrip("0123456789"))]
-        if not digits:
-            break
-        numbers.append(int(digits))
-    return tuple(numbers)
+Labels = Callable[[Engine, Metric], Mapping[str, str]]
 
 
 def _labels(labels: Mapping[str, str]) -> str:
@@ -59,13 +50,11 @@ def _histogram(name: str, labels: Mapping[str, str], value: HistogramCount) -> I
     yield f"{name}_sum{_labels(labels)} {_number(value.sum)}"
 
 
-def _samples(metric: Metric, labels: Callable[[Engine, str], Mapping[str, str]], engines: Iterable[Engine]) -> list[
-    tuple[Mapping[str, str], Value]
-]:  # fmt: skip
+def _samples(metric: Metric, labels: Labels, engines: Iterable[Engine]) -> list[tuple[Mapping[str, str], Value]]:
     rows: list[tuple[Mapping[str, str], Value]] = []
     for engine in engines:
         read = metric.read(engine)
-        own = labels(engine, metric.name)
+        own = labels(engine, metric)
         if isinstance(read, int | float | HistogramCount):
             rows.append((own, read))
         else:
@@ -76,17 +65,13 @@ def _samples(metric: Metric, labels: Callable[[Engine, str], Mapping[str, str]],
 def render(
     metrics: Iterable[Metric],
     engines: Iterable[Engine],
-    labels: Callable[[Engine, str], Mapping[str, str]],
-    version: str,
+    labels: Labels,
     created: float | None,
 ) -> str:
     """The page. `created` is the Unix time of the `_created` series, None where the engine has none."""
     lines: list[str] = []
-    known = version_tuple(version)
     engines = tuple(engines)
     for metric in metrics:
-        if metric.since > known:
-            continue
         rows = _samples(metric, labels, engines)
         if not rows:
             continue

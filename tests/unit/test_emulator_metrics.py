@@ -9,7 +9,6 @@ from raw_client import ask, completion, emulated
 from auditor.catalog import metrics as catalogue
 from auditor.emulator.clock import run_virtual
 from auditor.emulator.counters import HistogramCount
-from auditor.emulator.exposition import version_tuple
 from auditor.emulator.spec import Spec
 
 SGLANG = Spec(flavour="sglang", version="0.5.23", model="tiny", block_size=1, pool_tokens=65_536)
@@ -131,12 +130,15 @@ def test_newer_names_are_absent_from_older_versions():
     assert "vllm:spec_decode_num_drafts" not in old  # no speculation, no names
 
 
-@pytest.mark.parametrize(
-    ("version", "numbers"),
-    [("0.32.0", (0, 32, 0)), ("0.32.0rc1", (0, 32, 0)), ("0.5.post1", (0, 5)), ("main", ()), ("1", (1,))],
-)
-def test_versions(version, numbers):
-    assert version_tuple(version) == numbers
+def test_older_versions_show_the_names_of_their_time():
+    """vLLM 0.10.0 has both KV gauges and TPOT under its old name; 0.18.0 has neither old name."""
+    old, new = families(Spec(version="0.10.0")), families(Spec(version="0.18.0"))
+    for name in ("vllm:gpu_cache_usage_perc", "vllm:time_per_output_token_seconds"):
+        assert name in old
+        assert name not in new
+    assert "vllm:kv_cache_usage_perc" in old
+    assert "vllm:inter_token_latency_seconds" not in old
+    assert "sglang:kv_used_tokens" not in families(Spec(flavour="sglang", version="0.5.9", block_size=1))
 
 
 def test_a_value_on_a_bound_belongs_below_it():
