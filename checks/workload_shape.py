@@ -29,7 +29,7 @@ from auditor.theory.alternatives import what_ifs
 from auditor.theory.deciding import Judged
 from auditor.theory.dominance import AT_ODDS, MATTERS, PHASE, Wait, leans
 from auditor.units import count, percent, quantity
-from checks import nearest
+from checks import nearest, overload, passive
 
 __all__ = ["CHECK"]
 
@@ -251,8 +251,12 @@ def _latency(evidence: Evidence, rule: str, metric: Metric) -> Iterator[Finding]
 
 def _judge(evidence: Evidence, rule: str, objective: Objective) -> Finding:
     metric, where = objective.metric, evidence.where(objective.path)
+    if (window := passive.seen(evidence)) is not None:
+        name = f"{NAMES[metric]} {objective.percentile}"
+        status, why, rest = passive.latency(evidence, window, objective, name)
+        return CHECK.finding(rule, status, why, **rest)
     samples, judged = evidence.requests(cls=objective.cls), slo.judged(evidence, objective)
-    rest: dict[str, Any] = {"subject": objective.subject, "deciding": True, "where": where, "severity": "high"}
+    rest = {"subject": objective.subject, "deciding": True, "where": where, "severity": "high"}
     buffered = [s.buffered for s in samples if s.buffered is not None]
     if metric in ("ttft", "tps") and sum(buffered) > len(buffered) / 2:
         why = f"{sum(buffered)} of {len(buffered)} replies arrive all at once: their users see nothing before the end."
@@ -304,8 +308,12 @@ def w113_errors(evidence: Evidence) -> Iterable[Finding]:
     declared = evidence.profile.objectives("error_rate")
     blind = Objective(metric="error_rate", share=1 - BLIND_ERROR_RATE, limit=BLIND_ERROR_RATE, path="slo")
     for objective in declared or (blind,):
+        if (window := passive.seen(evidence)) is not None:
+            status, why, rest = passive.errors(evidence, window, objective, declared=bool(declared))
+            yield CHECK.finding("W113", status, why, **rest)
+            continue
         samples = evidence.requests(cls=objective.cls)
-        rest: dict[str, Any] = {"subject": objective.cls, "where": evidence.where(objective.path), "severity": "high"}
+        rest = {"subject": objective.cls, "where": evidence.where(objective.path), "severity": "high"}
         judged = slo.judged(evidence, objective)
         if judged is None:
             yield CHECK.skip("W113", "a measured load at the target", deciding=bool(declared), **rest)
@@ -324,44 +332,7 @@ def w113_errors(evidence: Evidence) -> Iterable[Finding]:
         yield CHECK.finding("W113", judged.status, why, deciding=decides, missing=judged.more, **rest)
 
 
-# ------------------------------------------------------------------------------------------------------------ overload
-
-
-def w120_overload(evidence: Evidence) -> Iterable[Finding]:
-    """Both the queue and TTFT grow while the load stays the same: the service does less than it is asked."""
-    measured = [m for m in evidence.loads("slo") if len(m.judged) >= 9]
-    if not measured:
-        yield CHECK.skip("W120", "a measured load at the target", deciding=True)
-    for m in measured:
-        confidence = evidence.profile.probe.confidence
-        ttft = judging.growth(m.first_waits, confidence)
-        spans = [(s.start, s.start + s.stay) for s in m.judged]
-        queue = judging.growth(m.gauge("waiting") or judging.in_flight(spans), confidence)
-        numbers = tuple(
-            Number.of(f"{name} {when}", value, unit, "measured")
-            for name, unit, g in (("TTFT", "s", ttft), ("queue", "requests", queue))
-            if g is not None
-            for when, value in (("at first", g.first), ("at the end", g.last))
-        )
-        where = evidence.where("traffic.target_concurrency")
-        rest: dict[str, Any] = {"deciding": True, "numbers": numbers, "where": where, "severity": "high"}
-        if ttft is None:
-            yield CHECK.skip("W120", "enough requests with a first token", **rest)
-        elif not ttft.grows:
-            yield CHECK.finding("W120", "pass", "TTFT does not grow while the load stays the same.", **rest)
-        elif queue is not None and queue.grows and queue.last >= 1:
-            why = "The queue and TTFT grow together while the load stays the same: arrivals outrun the service."
-            fix = ("add replicas, or bound the queue so that users get an early refusal instead of a late answer",)
-            yield CHECK.finding("W120", "fail", why, remedies=fix, **rest)
-        elif judging.settles(m.first_waits, confidence):
-            why = (
-                f"TTFT rises from {quantity(ttft.first, 's')} to {quantity(ttft.last, 's')} and settles, with no queue "
-            )
-            why += "to be seen: no overload."
-            yield CHECK.finding("W120", "pass", why, **rest)
-        else:
-            why = "TTFT grows while the load stays the same, with no queue to be seen: it has not settled yet."
-            yield CHECK.finding("W120", "warn", why, remedies=("measure for longer (probe.budget)",), **rest)
+# ------------------------------------------------------------------------------------------------------------- beyond
 
 
 def w130_nearest(evidence: Evidence) -> Iterable[Finding]:
@@ -385,7 +356,7 @@ CHECK = Check(
         Rule("W112", "E2E SLO", w112_e2e),
         Rule("W113", "Error rate", w113_errors),
         Rule("W114", "First-answer SLO", w114_first_answer),
-        Rule("W120", "Overload at the target", w120_overload),
+        *overload.RULES,
         Rule("W130", "Nearest load that passes", w130_nearest),
     ),
 )
