@@ -10,6 +10,7 @@ from dataclasses import replace
 from auditor.catalog import metrics
 from auditor.evidence import Evidence
 from auditor.loading import Loaded, load_monitoring
+from auditor.measurement import MetricsPage
 from auditor.monitoring.coverage import TextFile, coverage
 from auditor.probe.api import Unanswered
 from auditor.probe.events import Event, Listener
@@ -18,7 +19,7 @@ from auditor.probe.prometheus import Prometheus
 from auditor.probe.watched import answered, looked
 from auditor.watch import Coverage, Document, Query, RuleState, Watch
 
-__all__ = ["after", "before", "covered", "series_of"]
+__all__ = ["after", "asked", "before", "covered", "series_of"]
 
 _TELLING = ("running", "waiting", "kv_usage", "ttft", "generation_tokens", "prompt_tokens", "requests", "gpu_memory")
 _OF_EACH = 2
@@ -68,6 +69,26 @@ async def after(evidence: Evidence, loaded: Loaded, events: Listener, since: flo
             events(Event(kind="note", text=line))
     seen = replace(evidence, watch=watch)
     return replace(seen, coverage=covered(seen, loaded))
+
+
+async def asked(
+    prometheus: Prometheus,
+    files: Sequence[TextFile],
+    *,
+    engine: str,
+    version: str | None,
+    pages: Sequence[MetricsPage],
+    window: float,
+) -> Watch:
+    """What a Prometheus is, and what the queries of `files` and its own alerts returned over the last `window` seconds.
+
+    Raises Unanswered.
+    """
+    addresses = [page.url for page in pages]
+    watch = await looked(prometheus, series_of(engine, version, ()), addresses, window)
+    queries = coverage([*files, *watch.documents], engine, version, pages, watch).queries
+    names = series_of(engine, version, queries)
+    return await answered(prometheus, watch, queries, window=window, names=names, pages=addresses)
 
 
 def covered(evidence: Evidence, loaded: Loaded) -> Coverage:

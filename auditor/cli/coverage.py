@@ -1,19 +1,21 @@
 """`audit coverage FILES...`: which of TTFT, TPS and memory dashboards cover, and how far that can be trusted."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from auditor.cli.options import positive
 from auditor.cli.output import write
 from auditor.errors import NothingMeasured, UsageError
 
 if TYPE_CHECKING:
     from auditor.loading.files import TextFile
     from auditor.measurement import MetricsPage
-    from auditor.watch import Coverage, CoverageItem
+    from auditor.watch import Coverage, CoverageItem, Watch
 
 __all__ = ["command"]
 
@@ -25,6 +27,14 @@ Metrics = Annotated[
 ]
 Engine = Annotated[str, typer.Option("--engine", metavar="NAME", help="The engine that serves; any without it.")]
 Version = Annotated[str | None, typer.Option("--engine-version", metavar="V", help="Its version, such as 0.18.0.")]
+Prometheus = Annotated[
+    str | None, typer.Option("--prometheus", metavar="URL", help="A Prometheus to ask what the queries return.")
+]
+KeyName = Annotated[
+    str | None,
+    typer.Option("--prometheus-key-env", metavar="NAME", help="The variable that holds its token.", show_default=False),
+]
+Window = Annotated[str, typer.Option("--window", metavar="TIME", help="How far back the queries are asked.")]
 Each = Annotated[bool, typer.Option("--each", help="One JSON line a file, each judged alone by what it names.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -36,6 +46,15 @@ def _file(path: Path) -> "TextFile":
         return TextFile(str(path), read_text(path), "dashboard")
     except FileError as error:
         raise UsageError(f"{path}: {error}") from None
+
+
+def _readable(paths: list[Path]) -> list["TextFile"]:
+    """Those files that can be read: of the others each line says so."""
+    found = []
+    for path in paths:
+        with suppress(UsageError):
+            found.append(_file(path))
+    return found
 
 
 def _page(source: str) -> "MetricsPage":
@@ -75,7 +94,38 @@ def _get(url: str) -> tuple[str, str]:
     return text, headers.get("content-type", "")
 
 
-def _line(path: Path, engine: str, version: str | None, pages: list["MetricsPage"]) -> dict[str, Any]:
+def _watch(
+    url: str,
+    key_name: str | None,
+    files: list["TextFile"],
+    *,
+    engine: str,
+    version: str | None,
+    pages: list["MetricsPage"],
+    window: float,
+) -> "Watch":
+    """What the Prometheus says of the files. Raises NothingMeasured or UsageError in one line."""
+    import asyncio
+    import os
+
+    from auditor.loading.profile import key_of
+    from auditor.monitored import asked
+    from auditor.probe.prometheus import Prometheus
+
+    key, why = key_of(key_name, Path(), os.environ) if key_name else (None, None)
+    if why is not None:
+        raise UsageError(f"--prometheus-key-env: {why}")
+
+    async def ask() -> "Watch":
+        async with Prometheus(url, key=key, where="--prometheus") as prometheus:
+            return await asked(prometheus, files, engine=engine, version=version, pages=pages, window=window)
+
+    return asyncio.run(ask())
+
+
+def _line(
+    path: Path, engine: str, version: str | None, pages: list["MetricsPage"], watch: "Watch | None"
+) -> dict[str, Any]:
     """The answer for one file: what its queries name, whatever the engine, and the ladder for the engine given."""
     from auditor.monitoring.coverage import ASKED, coverage
 
@@ -84,7 +134,7 @@ def _line(path: Path, engine: str, version: str | None, pages: list["MetricsPage
     except UsageError as error:
         return {"file": str(path), **dict.fromkeys(ASKED, "unreadable"), "error": str(error)}
     named = {item.concept: item for item in coverage([file], "generic").items}
-    found = coverage([file], engine, version, pages)
+    found = coverage(_files([file], watch), engine, version, pages, watch)
     unreadable = bool(found.unreadable) and all(named[concept].rung == "missing" for concept in ASKED)
     answer: dict[str, Any] = {"file": str(path)}
     for concept in ASKED:
@@ -97,6 +147,32 @@ def _line(path: Path, engine: str, version: str | None, pages: list["MetricsPage
     return answer
 
 
+def _files(files: list["TextFile"], watch: "Watch | None") -> list[Any]:
+    """The files, and the recording rules that the Prometheus runs."""
+    return [*files, *(watch.documents if watch else ())]
+
+
+def _plain(watch: "Watch") -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {key: value for key, value in asdict(watch).items() if key != "documents"}
+
+
+def _watched(watch: "Watch") -> list[str]:
+    """The lines of the table on the Prometheus itself."""
+    from auditor.report.words import clean
+
+    serving = sum(target.serves for target in watch.targets)
+    first = f"{watch.url}: {serving} of {watch.active} targets carry these series"
+    lines = _wrap(f"{'prometheus':<16}", clean(f"{first}; asked over the last {watch.window or 0:g} s"))
+    for target in watch.targets:
+        if target.health != "up":
+            lines += _wrap("", clean(f"{target.job} {target.url} is {target.health}: {target.error or 'no reason'}"))
+    for problem in watch.problems:
+        lines += _wrap("", clean(problem))
+    return lines
+
+
 def _item(item: "CoverageItem") -> dict[str, Any]:
     from dataclasses import asdict
 
@@ -106,11 +182,11 @@ def _item(item: "CoverageItem") -> dict[str, Any]:
 def _table(found: "Coverage") -> str:
     from auditor.report.words import clean
 
-    lines = [f"{'concept':<16}{'rung':<9}series"]
+    lines = [f"{'concept':<16}{'rung':<14}series"]
     for item in found.items:
         more = [f"dead: {', '.join(item.dead)}" if item.dead else "", *item.note.split("; ")]
         more += [f"watched by {', '.join(item.alerts)}" if item.alerts else ""]
-        lines += _wrap(f"{item.concept:<16}{item.rung:<9}", clean(", ".join(item.names) or "-"))
+        lines += _wrap(f"{item.concept:<16}{item.rung:<14}", clean(", ".join(item.names) or "-"))
         lines += [part for line in more if line for part in _wrap("", clean(line))]
     for problem in (*found.unreadable, *found.invalid_queries):
         lines += _wrap(f"{'unreadable':<16}", clean(problem))
@@ -122,8 +198,8 @@ def _wrap(first: str, text: str) -> list[str]:
     return wrap(
         text,
         80,
-        initial_indent=f"{first:<25}",
-        subsequent_indent=" " * 25,
+        initial_indent=f"{first:<30}",
+        subsequent_indent=" " * 30,
         break_long_words=False,
         break_on_hyphens=False,
     )
@@ -135,28 +211,45 @@ def command(
     metrics: Metrics = None,
     engine: Engine = "generic",
     engine_version: Version = None,
+    prometheus: Prometheus = None,
+    prometheus_key_env: KeyName = None,
+    window: Window = "1h",
     each: Each = False,
     as_json: AsJson = False,
 ) -> None:
     """Say which of TTFT, TPS and memory dashboards cover, and how far that can be trusted.
 
-    Rungs: missing, proxy, named, valid (in the version), parses (on the page, and PromQL), alerted. Exits 0 whatever
-    it finds; to gate on it: audit run --offline --only M.
+    Rungs: missing, proxy, named, valid (in the version), parses (on the page, and PromQL), returns_data (asked of a
+    Prometheus), alerted. Exits 0 whatever it finds; to gate on it: audit run --offline --only M.
     """
     from auditor.catalog.metrics import engines
     from auditor.monitoring.coverage import coverage
+    from auditor.units import DURATION
 
     if engine not in (*engines(), "generic", "auto"):
         raise UsageError(f"--engine {engine}: no metrics are known of it; known: {', '.join(engines())}")
     pages = [_page(source) for source in metrics or ()]
+    watch = None
+    if prometheus is not None:
+        readable = _readable(files) if each else [_file(path) for path in files]
+        watch = _watch(
+            prometheus,
+            prometheus_key_env,
+            readable,
+            engine=engine,
+            version=engine_version,
+            pages=pages,
+            window=positive("--window", window, DURATION),
+        )
     if each:
         for path in files:
-            write(json.dumps(_line(path, engine, engine_version, pages)) + "\n")
+            write(json.dumps(_line(path, engine, engine_version, pages, watch)) + "\n")
         return
-    found = coverage([_file(path) for path in files], engine, engine_version, pages)
+    found = coverage(_files([_file(path) for path in files], watch), engine, engine_version, pages, watch)
     if as_json:
         items = {item.concept: _item(item) for item in found.items}
         rest = {key: getattr(found, key) for key in ("offered", "files", "unreadable", "invalid_queries")}
-        write(json.dumps({"schema_version": 1, "concepts": items, **rest}, indent=2) + "\n")
+        live = {"prometheus": _plain(watch)} if watch else {}
+        write(json.dumps({"schema_version": 1, "concepts": items, **rest, **live}, indent=2) + "\n")
     else:
-        write(_table(found))
+        write(_table(found) + "".join(f"{line}\n" for line in (_watched(watch) if watch else ())))

@@ -18,7 +18,16 @@ from auditor.profile import Profile
 from auditor.redact import find_secrets, is_secret_name
 from auditor.yamlmarks import Marked, YamlError, load
 
-__all__ = ["NEWEST_VERSION", "Loaded", "find_profile", "load_profile", "parse_profile", "shipped_profiles", "shown"]
+__all__ = [
+    "NEWEST_VERSION",
+    "Loaded",
+    "find_profile",
+    "key_of",
+    "load_profile",
+    "parse_profile",
+    "shipped_profiles",
+    "shown",
+]
 
 NEWEST_VERSION = 1
 """The newest profile `version` that this program understands."""
@@ -161,7 +170,7 @@ def _keys(
     """The keys by whose they are, and why there is none where the profile names one."""
     keys, missing = {}, []
     for path, name in profile.key_names.items():
-        key, warning = _key(name, folder, environ)
+        key, warning = key_of(name, folder, environ)
         if key is not None:
             keys["endpoint" if path[0] == "endpoint" else path[1].removesuffix("_key_env")] = key
         elif warning is not None:
@@ -169,7 +178,7 @@ def _keys(
     return keys, missing
 
 
-def _key(name: str, folder: Path, environ: Mapping[str, str]) -> tuple[str | None, str | None]:
+def key_of(name: str, folder: Path, environ: Mapping[str, str]) -> tuple[str | None, str | None]:
     """The key that a variable or file holds, or why there is none."""
     if name.startswith("file:"):
         try:
