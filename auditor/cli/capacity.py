@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from auditor.cli.deployment import AsJson
-from auditor.cli.options import Output, ProfileName, positive
+from auditor.cli.options import Output, ProfileName, Wait, amount, positive
 from auditor.cli.output import put, targets
+from auditor.cli.ready import until_ready
 from auditor.cli.watched import watched
 from auditor.errors import UsageError
 
 if TYPE_CHECKING:
     from auditor.loading import Loaded
+    from auditor.points import Capacity
+    from auditor.probe.events import Listener
 
 __all__ = ["command"]
 
@@ -35,6 +38,7 @@ def command(
     output: Output = None,
     as_json: AsJson = False,
     save: Save = None,
+    wait: Wait = "0s",
 ) -> None:
     """Find the highest load that meets every SLO.
 
@@ -53,10 +57,16 @@ def command(
     wanted = targets(specs, formats=RENDERERS)
     from auditor.capacity import Wanted, capacity
     from auditor.loading import load_profile
+    from auditor.units import DURATION
 
-    loaded = load_profile(profile)
+    loaded, patience = load_profile(profile), amount("--wait-ready", wait, DURATION)
     asked = Wanted(by_rate=rate, most=_most(most, loaded, by_rate=rate), save=save)
-    found = watched(lambda show: capacity(loaded, asked, show))
+
+    async def work(show: "Listener") -> "Capacity":
+        await until_ready(loaded, patience, show)
+        return await capacity(loaded, asked, show)
+
+    found = watched(work)
     put([(target, RENDERERS[target.format](found)) for target in wanted], found.verdict_line)
     raise typer.Exit(found.exit_code)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from auditor.cli.complete import entry_names
 from auditor.cli.output import write
 from auditor.errors import UsageError
 
@@ -31,7 +32,10 @@ KindName = Annotated[
     Kind | None,
     typer.Argument(metavar="KIND", help="What to list; a count of each without it.", show_default=False),
 ]
-EntryName = Annotated[str | None, typer.Argument(metavar="NAME", help="One entry in full.", show_default=False)]
+EntryName = Annotated[
+    str | None,
+    typer.Argument(metavar="NAME", help="One entry in full.", autocompletion=entry_names, show_default=False),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

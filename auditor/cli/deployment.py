@@ -1,8 +1,11 @@
 """The flags that describe a deployment, for commands that answer a question about one."""
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
+
+from auditor.cli.complete import accelerator_names, model_names, profile_names
 
 __all__ = [
     "Accelerator",
@@ -26,16 +29,26 @@ __all__ = [
 ]
 
 
-def option(*names: str, metavar: str, text: str) -> Any:
-    """An option with a value and no default worth showing."""
-    return typer.Option(*names, metavar=metavar, help=text, show_default=False)
+def option(*names: str, metavar: str, text: str, offers: Callable[[str], list[str]] | None = None) -> Any:
+    """An option with a value and no default worth showing; `offers` completes what is typed."""
+    return typer.Option(*names, metavar=metavar, help=text, show_default=False, autocompletion=offers)
 
 
 ProfileName = Annotated[
-    str | None, typer.Argument(metavar="PROFILE", help="A profile, instead of the flags below.", show_default=False)
+    str | None,
+    typer.Argument(
+        metavar="PROFILE",
+        help="A profile, instead of the flags below.",
+        autocompletion=profile_names,
+        show_default=False,
+    ),
 ]
-Model = Annotated[str | None, option("--model", metavar="NAME", text="Catalogue name, model folder, GGUF file.")]
-Accelerator = Annotated[str | None, option("--accelerator", metavar="NAME", text="Such as h200-sxm.")]
+Model = Annotated[
+    str | None, option("--model", metavar="NAME", text="Catalogue name, model folder, GGUF file.", offers=model_names)
+]
+Accelerator = Annotated[
+    str | None, option("--accelerator", metavar="NAME", text="Such as h200-sxm.", offers=accelerator_names)
+]
 Memory = Annotated[float | None, option("--gpu-memory-gib", metavar="GIB", text="Usable memory of one, if known.")]
 Count = Annotated[int | None, option("--count", metavar="N", text="Accelerators a replica.")]
 Tensor = Annotated[int | None, option("--tp", "--tensor-parallel", metavar="N", text="Tensor parallelism.")]

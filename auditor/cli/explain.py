@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from auditor.cli.complete import rule_ids
 from auditor.cli.output import write
 from auditor.errors import UsageError
 
@@ -16,7 +17,12 @@ __all__ = ["command", "listing", "pages", "title"]
 
 RuleId = Annotated[
     str | None,
-    typer.Argument(metavar="RULE", help="A rule's id, such as K302; all rules without it.", show_default=False),
+    typer.Argument(
+        metavar="RULE",
+        help="A rule's id, such as K302; all rules without it.",
+        autocompletion=rule_ids,
+        show_default=False,
+    ),
 ]
 
 
@@ -67,6 +73,10 @@ def command(rule: RuleId = None) -> None:
 
     Shows its page: question, why, what it looks at, what it judges, what it cannot see, fix. Lists all rules when none
     is named.
+
+    \b
+    audit explain K302
+    audit explain | grep -i queue
     """
     from auditor.plugins import load_checks
 

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from auditor.cli.options import ProfileName
 from auditor.cli.output import write
+from auditor.cli.presets import PresetName, preset_of
 
 if TYPE_CHECKING:
     from auditor.loading import Loaded
@@ -96,14 +97,18 @@ def _plan(loaded: "Loaded") -> "Plan":
     return plan_offline(loaded)
 
 
-def command(profile: ProfileName) -> None:
+def command(profile: ProfileName, *, preset: PresetName = None) -> None:
     """Show what a run would send and cost; send nothing.
 
     Says what the budget could not decide. Requests are counted as measured+warm-up, prompt and output
     tokens at the median.
+
+    \b
+    audit plan prod.yaml
+    audit plan prod.yaml --preset launch        what an hour could decide
     """
     from auditor.loading import load_profile
     from auditor.redact import Redactor
 
-    loaded = load_profile(profile)
+    loaded = preset_of(load_profile(profile), preset)
     write(Redactor(loaded.secrets).text(describe(_plan(loaded), loaded.profile)))

@@ -1,11 +1,15 @@
 """The option that chooses a preset."""
 
+from dataclasses import replace
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-__all__ = ["Preset", "PresetName"]
+if TYPE_CHECKING:
+    from auditor.loading import Loaded
+
+__all__ = ["Preset", "PresetName", "preset_of"]
 
 
 class Preset(StrEnum):
@@ -23,3 +27,10 @@ PresetName = Annotated[
         show_default=False,
     ),
 ]
+
+
+def preset_of(loaded: "Loaded", preset: Preset | None) -> "Loaded":
+    """The profile that was read, spending what the preset allows."""
+    from auditor.plan.presets import with_preset
+
+    return loaded if preset is None else replace(loaded, profile=with_preset(loaded.profile, preset.value))

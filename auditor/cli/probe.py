@@ -123,7 +123,7 @@ def command(
         extra_body=_body(extra_body),
         verify_tls=not insecure,
     )
-    allowed, patience = amount("--error-rate", error_rate, SHARE), amount("--wait", wait, DURATION)
+    allowed, patience = amount("--error-rate", error_rate, SHARE), amount("--wait-ready", wait, DURATION)
     deadlines = Deadlines(gap=positive("--stall", stall, DURATION))
     if requests_out is not None:
         check_writable(requests_out, "--requests-out")
