@@ -1,4 +1,7 @@
-"""Put the program's own help texts into README.md: `python tests/readme.py`. The house test calls `filled`."""
+"""What is written by the program itself: help texts in README.md, and the index of the rules in checks/RULES.md.
+
+`python tests/readme.py` renews both; the house test calls `filled` and `index`.
+"""
 
 import os
 import re
@@ -7,6 +10,7 @@ import sys
 from pathlib import Path
 
 README = Path(__file__).parents[1] / "README.md"
+RULES = README.parent / "checks" / "RULES.md"
 _BLOCK = re.compile(r"(<!-- audit ?(\w*) --help -->\n```text\n).*?(\n```)", re.DOTALL)
 
 
@@ -23,5 +27,28 @@ def filled(text: str) -> str:
     return _BLOCK.sub(lambda match: match[1] + help_text(match[2]) + match[3], text)
 
 
+def index() -> str:
+    """Every rule with its question, under the question that it belongs to, by the pages of the installed checks."""
+    from auditor.cli.explain import pages, title
+    from auditor.plugins import load_checks
+
+    own = [check for check in load_checks() if check.pages == "checks/rules"]
+    found = pages(["checks/rules"])
+    letters = {**{check.question: check.title for check in own}, "T": "Measurement validity"}
+    lines = ["# Rules", "", "`audit explain RULE` shows a page. Written by `python tests/readme.py`."]
+    for letter, name in letters.items():
+        rows = [(rule, page) for rule, page in found.items() if rule[0] == letter]
+        lines += ["", f"## {letter}: {name}", "", "| rule | | asks |", "|---|---|---|"]
+        lines += [f"| [{rule}](rules/{rule}.md) | {title(page)} | {_question(page)} |" for rule, page in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _question(page: str) -> str:
+    """The first paragraph under a page's heading "Question", on one line."""
+    text = re.split(r"^## Question\s*$", page, maxsplit=1, flags=re.MULTILINE)[1].strip().split("\n\n")[0]
+    return " ".join(text.split()).replace("|", "\\|")
+
+
 if __name__ == "__main__":
+    RULES.write_text(index(), encoding="utf-8")
     README.write_text(filled(README.read_text(encoding="utf-8")), encoding="utf-8")

@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
-from readme import filled
+from readme import RULES, filled, index
 
 import auditor
 from auditor import errors
@@ -198,6 +198,13 @@ def _validity_ids():
 def test_every_rule_has_its_page_and_every_page_its_rule():
     assert _page_names() == sorted([*_rule_ids(), *_validity_ids()])
     assert len(_validity_ids()) >= 10
+
+
+def test_the_index_of_the_rules_is_that_of_their_pages():
+    """`python tests/readme.py` renews it."""
+    assert RULES.read_text(encoding="utf-8") == index()
+    assert re.findall(r"^\| \[(\w+)\]\(rules/\1\.md\) \| \S", index(), re.MULTILINE) != []
+    assert sorted(re.findall(r"^\| \[(\w+)\]", index(), re.MULTILINE)) == _page_names()
 
 
 @pytest.mark.parametrize("name", _page_names())

@@ -10,7 +10,7 @@ __all__ = ["accelerator_names", "entry_names", "model_names", "profile_names", "
 
 
 def _offers(names: Callable[[], Iterable[str]], start: str, *, exact: bool = False) -> list[str]:
-    """The names that begin so, whatever their case unless `exact`: they keep what was typed, which the shell compares."""
+    """Names that begin so, whatever their case unless `exact`; they keep what was typed, which the shell compares."""
     typed = start if exact else start.casefold()
     with suppress(Exception):  # a broken installation must not write into the line that somebody types
         every = [name for name in names() if (name if exact else name.casefold()).startswith(typed)]
