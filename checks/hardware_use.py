@@ -89,9 +89,11 @@ def h207_interference(evidence: Evidence) -> Iterable[Finding]:
         streams = [s.arrivals for s in m.judged]
         found = judging.jitter(streams, PAUSE, BLINK)
         if found is None or m.kv_pressed:
-            yield _PART.skip("H207", "streams of three events or more, with the KV cache not short (K304, K305)")
+            lacks = "streams of three events or more, with the KV cache not short (K304, K305)"
+            yield _PART.skip("H207", lacks, subject=m.load.id)
             continue
         rest: dict[str, Any] = {"measured": Number.of("largest gap, p95", found.largest_gap, "s", "measured", found.n)}
+        rest["subject"] = m.load.id
         rest["numbers"] = (Number.of("gap, median", found.median_gap, "s", "measured", found.n),)
         why = f"{percent(found.stalls)} of the streams pause for over {quantity(found.limit, 's')} between tokens"
         if found.stalls < STALLS:

@@ -230,7 +230,8 @@ def k305_queue(evidence: Evidence) -> Iterable[Finding]:
     if not _loads(evidence):
         yield CHECK.skip("K305", "a measured load at the target", **rest)
     for m in _loads(evidence):
-        yield _queue_seen(evidence, m, rest) if m.gauge("waiting") else _queue_felt(evidence, m, rest)
+        judge = _queue_seen if m.gauge("waiting") else _queue_felt
+        yield judge(evidence, m, rest | {"subject": m.load.id})
 
 
 def _queue_seen(evidence: Evidence, m: Measurement, rest: dict[str, Any]) -> Finding:
@@ -316,9 +317,9 @@ def k307_jitter(evidence: Evidence) -> Iterable[Finding]:
         blind = m.kv_pressed is None and not holding.surely_roomy(evidence)
         found = judging.jitter([s.arrivals for s in m.judged], 20, max(0.5, of_others))
         if found is None:
-            yield CHECK.skip("K307", "streams of three events or more", deciding=blind)
+            yield CHECK.skip("K307", "streams of three events or more", deciding=blind, subject=m.load.id)
             continue
-        rest: dict[str, Any] = {"deciding": blind, "confidence": "medium" if blind else "high"}
+        rest: dict[str, Any] = {"deciding": blind, "confidence": "medium" if blind else "high", "subject": m.load.id}
         rest["measured"] = Number.of("largest gap, p95", found.largest_gap, "s", "measured", found.n)
         rest["numbers"] = (Number.of("gap, median", found.median_gap, "s", "measured", found.n),)
         why = f"{percent(found.stalls)} of the streams stall for over {quantity(found.limit, 's')}"

@@ -40,6 +40,7 @@ def w120_overload(evidence: Evidence) -> Iterable[Finding]:
         )
         where = evidence.where("traffic.target_concurrency")
         rest: dict[str, Any] = {"deciding": True, "numbers": numbers, "where": where, "severity": "high"}
+        rest["subject"] = m.load.id
         if ttft is None:
             yield _PART.skip("W120", "enough requests with a first token", **rest)
         elif not ttft.grows:
