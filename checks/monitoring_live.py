@@ -1,0 +1,268 @@
+"""Monitoring, what runs: does a Prometheus scrape the service, often enough, and do its panels and alerts work there?
+
+Rules M411, M412, M422 to M425 and M429 of question M, which `monitoring` asks. Most look at `Evidence.watch`, what a
+live Prometheus says; without one they are skipped.
+"""
+
+from collections.abc import Iterator
+
+from auditor.evidence import Check, Evidence, Finding, Number, Rule
+from auditor.units import quantity
+from auditor.watch import Answer, Query, Target, Watch
+from checks.monitoring_terms import ASKED, UNREAD, flavour, listed, queries, where
+
+__all__ = ["RULES"]
+
+_NO_WATCH = "a live Prometheus (monitoring.prometheus)"
+_REFUSED = ("401", "403")
+_FEWEST = 2  # scrapes in a window: fewer, and there is no rate
+_ENOUGH = 4  # as many survive one lost scrape, and a window that is not aligned
+_REVIEW = 15 * 86_400.0  # Prometheus keeps as much by default; last month's incident is looked at after it
+_LOOKBACK = 300.0  # Prometheus's default: an older sample is no longer drawn
+
+
+def _serving(watch: Watch) -> tuple[Target, ...]:
+    return tuple(target for target in watch.targets if target.serves)
+
+
+def _interval(watch: Watch) -> float | None:
+    """The longest time between two scrapes of the service."""
+    return max((t.interval for t in _serving(watch) if t.interval is not None), default=None)
+
+
+# ------------------------------------------------------------------------------------------------------------- scraping
+
+
+def m411_key(evidence: Evidence) -> Iterator[Finding]:
+    if evidence.watch is None or not _serving(evidence.watch):
+        yield _PART.skip("M411", f"{_NO_WATCH} that has the service among its targets")
+        return
+    refused = [t for t in _serving(evidence.watch) if any(code in (t.error or "") for code in _REFUSED)]
+    if not refused:
+        yield _PART.finding("M411", "pass", "No target of the service refuses the scrape.")
+        return
+    jobs = listed(dict.fromkeys(target.job for target in refused))
+    yield _PART.finding(
+        "M411",
+        "fail",
+        f"{listed(t.url for t in refused)} refuses the scrape of job {jobs}: {refused[0].error}.",
+        severity="high",
+        where=evidence.where("monitoring.prometheus"),
+        remedies=(
+            f"give scrape job {jobs} the key: authorization: {{credentials_file: FILE}} in its scrape config",
+            "or let the metrics path through without a key in the proxy in front",
+        ),
+    )
+
+
+def m412_processes(evidence: Evidence) -> Iterator[Finding]:
+    pages = [page for page in evidence.served.pages if page.exporter is None] if evidence.served else []
+    if not pages:
+        yield _PART.skip("M412", "the engine's own metrics page")
+        return
+    split = [page for page in pages if page.ranks.get("pid")]
+    if not split:
+        yield _PART.finding("M412", "pass", "One process writes the page, or several write it as one.")
+        return
+    count = max(len(page.ranks["pid"]) for page in split)
+    yield _PART.finding(
+        "M412",
+        "warn",
+        f"{split[0].url} has a series for each of {count} processes (label pid): a gauge of one is not the engine's.",
+        where=evidence.where("endpoint.metrics"),
+        remedies=(
+            "set PROMETHEUS_MULTIPROC_DIR to a folder on a local disk, and use a release that merges its gauges"
+            if flavour(evidence) == "vllm"
+            else "let one process write the page, or aggregate without (pid)",
+        ),
+    )
+
+
+def m423_scraped(evidence: Evidence) -> Iterator[Finding]:
+    """Without a target nothing is there, whatever the panels say: that decides."""
+    watch = evidence.watch
+    if watch is None:
+        yield _PART.skip("M423", _NO_WATCH)
+        return
+    serving, place = _serving(watch), evidence.where("monitoring.prometheus")
+    if not serving:
+        dropped = f", {watch.dropped} dropped" if watch.dropped else ""
+        why = f"{watch.url} has {len(watch.targets)} targets{dropped}, and none has the engine's series or its page."
+        fix = (
+            "add a scrape job for the engine's page; in Kubernetes compare the ServiceMonitor's selector and port name",
+        )
+        yield _PART.finding("M423", "fail", why, deciding=True, severity="high", where=place, remedies=fix)
+        return
+    down = [target for target in serving if target.health == "down"]
+    expected = max(evidence.profile.deployment.replicas, 1)
+    if down:
+        why = f"{len(down)} of {len(serving)} targets of the service are down: {down[0].url}"
+        why += f" ({down[0].error})." if down[0].error else "."
+        dead = len(down) == len(serving)
+        fix = ("make the target answer, and alert on up == 0 and on absent(<series>)",)
+        rest = {"deciding": dead, "severity": "high" if dead else "medium", "where": place, "remedies": fix}
+        yield _PART.finding("M423", "fail" if dead else "warn", why, **rest)
+    elif len(serving) < expected:
+        why = f"{len(serving)} targets have the engine's series, the profile has {expected} replicas."
+        fix = ("scrape every replica: behind one address a scrape meets one of them by chance",)
+        yield _PART.finding("M423", "warn", why, where=place, remedies=fix)
+    else:
+        yield _PART.finding("M423", "pass", f"{len(serving)} targets of the service are up.")
+
+
+# -------------------------------------------------------------------------------------------------------------- windows
+
+
+def m422_windows(evidence: Evidence) -> Iterator[Finding]:
+    coverage = evidence.coverage
+    if coverage is None or not coverage.files:
+        yield _PART.skip("M422", UNREAD)
+        return
+    zooming = [flaw for flaw in coverage.flaws if flaw.kind == "interval_variable"]
+    if zooming:
+        fix = ("write $__rate_interval in the place of $__interval, and set timeInterval of the data source",)
+        why = f"{listed((f.where for f in zooming), 2)}: {zooming[0].note}."
+        yield _PART.finding("M422", "warn", why, subject="$__interval", where=where(evidence), remedies=fix)
+    interval = _interval(evidence.watch) if evidence.watch is not None else None
+    if interval is None:
+        if not zooming:
+            yield _PART.skip("M422", f"{_NO_WATCH} that tells how often it scrapes the service")
+        return
+    short = [q for q in coverage.queries if q.windows and min(q.windows) < _ENOUGH * interval]
+    yield _short(evidence, short, interval)
+
+
+def _short(evidence: Evidence, short: list[Query], interval: float) -> Finding:
+    every = Number.of("scrape interval", interval, "s", "measured")
+    if not short:
+        return _PART.finding("M422", "pass", f"Every window holds {_ENOUGH} scrapes or more.", measured=every)
+    worst = min(short, key=lambda query: min(query.windows))
+    window = min(worst.windows)
+    none = window < _FEWEST * interval
+    seconds = quantity(window, "s")
+    why = f"{worst.where} takes a rate over {seconds}, and the service is scraped every {quantity(interval, 's')}"
+    why += ": there is never a rate" if none else ": one lost scrape, and the panel has a gap"
+    return _PART.finding(
+        "M422",
+        "fail" if none else "warn",
+        f"{why}{f' ({len(short)} queries)' if len(short) > 1 else ''}.",
+        severity="high" if none else "low",
+        measured=every,
+        required=Number.of("window", _ENOUGH * interval, "s", "computed"),
+        where=where(evidence),
+        remedies=(f"take rates over $__rate_interval, or over {quantity(_ENOUGH * interval, 's')} and more in alerts",),
+    )
+
+
+# --------------------------------------------------------------------------------------------------------------- alerts
+
+
+def m424_alerts(evidence: Evidence) -> Iterator[Finding]:
+    coverage = evidence.coverage
+    if coverage is None:
+        yield _PART.skip("M424", UNREAD)
+        return
+    notes = [note for one in coverage.items for note in one.note.split("; ") if note.startswith("alert ")]
+    never = [flaw for flaw in coverage.flaws if flaw.kind == "never_fires"]
+    always = [flaw for flaw in coverage.flaws if flaw.kind == "always_fires"]
+    rest = {"where": evidence.where("monitoring.rules") or evidence.where("monitoring")}
+    if notes or never:
+        why = listed([*dict.fromkeys(notes), *(flaw.note for flaw in never)])
+        fix = [f"{flaw.where}: write {flaw.instead}" for flaw in never if flaw.instead]
+        fix.append("name a series that the page has, guard it with absent(<series>), and try it: promtool test rules")
+        yield _PART.finding("M424", "fail", f"{why}.", severity="high", remedies=tuple(fix), **rest)
+    if always:
+        fix = [f"{flaw.where}: write {flaw.instead}" for flaw in always if flaw.instead]
+        why = listed(flaw.note for flaw in always)
+        yield _PART.finding("M424", "warn", f"{why}.", subject="always", remedies=tuple(fix), **rest)
+    alerts = {query.alert for query in coverage.queries if query.alert is not None}
+    if notes or never or always:
+        return
+    if not alerts:
+        yield _PART.skip("M424", "alerting rules on the engine's series")
+        return
+    yield _PART.finding("M424", "pass", f"Nothing keeps the {len(alerts)} alerts on the engine's series from firing.")
+
+
+# ------------------------------------------------------------------------------------------------------------- no data
+
+
+def m425_empty(evidence: Evidence) -> Iterator[Finding]:
+    """Panels without data although their series are there: a label, a variable or a window keeps them empty."""
+    watch, coverage = evidence.watch, evidence.coverage
+    if watch is None or not watch.answers or coverage is None:
+        yield _PART.skip("M425", f"{_NO_WATCH}, asked what the panels ask")
+        return
+    answers = {answer.query: answer for answer in watch.answers}
+    asked = [(query, answers[query.text]) for query in queries(coverage) if query.text in answers]
+    refused = [(query, answer) for query, answer in asked if answer.error]
+    empty = [(q, a) for q, a in asked if a.series == 0 and not a.absent]
+    if not asked:
+        yield _PART.skip("M425", "an answer to a panel's query")
+    for subject, those in (("refused", refused), ("empty", empty)):
+        if those:
+            yield _nothing(evidence, watch, subject, those)
+    if asked and not refused and not empty:
+        yield _PART.finding("M425", "pass", f"{len(asked)} queries of panels were answered as their series allow.")
+
+
+def _nothing(evidence: Evidence, watch: Watch, subject: str, those: list[tuple[Query, Answer]]) -> Finding:
+    query, answer = those[0]
+    concepts = {concept for q, _ in those for concept in q.concepts}
+    if answer.error:
+        why, fix = f"{query.where} is refused: {answer.error}", f"try it at {watch.url}/graph: {query.text}"
+    else:
+        why = f"{query.where} returns nothing, although its series are there"
+        wrong = [
+            f'{n}="{v}" ({n} is {listed(watch.labels[n])})' for n, v in query.matchers.items() if _wrong(watch, n, v)
+        ]
+        why += f": no series has {listed(wrong)}" if wrong else ""
+        fix = f"try it at {watch.url}/graph without its labels one by one: {query.text}"
+    return _PART.finding(
+        "M425",
+        "warn",
+        f"{why}{f' ({len(those)} queries)' if len(those) > 1 else ''}.",
+        severity="medium" if concepts & ASKED.keys() else "low",
+        subject=subject,
+        where=where(evidence),
+        remedies=(fix,),
+    )
+
+
+def _wrong(watch: Watch, label: str, value: str) -> bool:
+    return label in watch.labels and value not in watch.labels[label]
+
+
+# ------------------------------------------------------------------------------------------------------------ retention
+
+
+def m429_retention(evidence: Evidence) -> Iterator[Finding]:
+    watch = evidence.watch
+    if watch is None or (watch.retention is None and _interval(watch) is None):
+        yield _PART.skip("M429", f"{_NO_WATCH} that tells its retention and how often it scrapes")
+        return
+    place, interval = evidence.where("monitoring.prometheus"), _interval(watch)
+    lookback = watch.lookback or _LOOKBACK
+    if watch.retention is not None and watch.retention < _REVIEW:
+        why = f"{watch.url} keeps samples for {quantity(watch.retention, 's')}: an older incident cannot be looked at."
+        fix = ("start Prometheus with --storage.tsdb.retention.time=30d, or write to a remote store",)
+        yield _PART.finding("M429", "warn", why, subject="retention", severity="low", where=place, remedies=fix)
+    if interval is not None and interval > lookback:
+        gap = f"the service is scraped every {quantity(interval, 's')}, a sample is drawn for {quantity(lookback, 's')}"
+        fix = ("scrape at least every 30 s (scrape_interval), or raise --query.lookback-delta",)
+        why = f"{gap[:1].upper()}{gap[1:]}: every panel has gaps."
+        yield _PART.finding("M429", "warn", why, subject="lookback", where=place, remedies=fix)
+    elif watch.retention is None or watch.retention >= _REVIEW:
+        yield _PART.finding("M429", "pass", "Samples are kept long enough to review, and taken often enough to draw.")
+
+
+RULES = (
+    Rule("M411", "A key that keeps the scrape out", m411_key),
+    Rule("M412", "A page written by several processes", m412_processes),
+    Rule("M422", "Rates over too few scrapes", m422_windows),
+    Rule("M423", "The service among the targets", m423_scraped),
+    Rule("M424", "Alerts that can never fire", m424_alerts),
+    Rule("M425", "Panels without data", m425_empty),
+    Rule("M429", "Retention and lookback", m429_retention),
+)
+_PART = Check(question="M", title="Monitoring", rules=RULES)

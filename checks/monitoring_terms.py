@@ -1,0 +1,121 @@
+"""What the rules of question M share: the engine in use, how a concept is called, and the query that would show it."""
+
+from collections.abc import Iterable
+
+from auditor import panels
+from auditor.evidence import Coverage, CoverageItem, Evidence, Location
+from auditor.watch import Flaw, Query
+
+__all__ = [
+    "ASKED",
+    "UNREAD",
+    "asked",
+    "covered",
+    "flavour",
+    "listed",
+    "names",
+    "panel",
+    "panel_remedies",
+    "queries",
+    "ranks",
+    "rests_on",
+    "title",
+    "where",
+]
+
+ASKED = {"ttft": "TTFT", "tps": "TPS", "memory": "memory"}
+UNREAD = "the coverage of dashboards and rules"
+_TITLES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp", "trtllm": "TensorRT-LLM"}
+_MEMORY = ("kv_usage", "kv_used", "kv_free", "gpu_memory", "gpu_memory_free", "memory")
+_TPS = ("generation_tokens", "gen_throughput", "tpot", "tps")
+
+
+def flavour(evidence: Evidence) -> str:
+    """The engine in use: as recognised, else as the settings or the profile say."""
+    if evidence.served is not None:
+        return evidence.served.engine
+    return evidence.settings.engine if evidence.settings is not None else evidence.profile.endpoint.engine
+
+
+def title(evidence: Evidence) -> str:
+    """The engine and version as people write them ("vLLM 0.18.0")."""
+    served, declared = evidence.served, evidence.profile.deployment.engine_version
+    version = (served.engine_version if served else None) or declared
+    name = _TITLES.get(flavour(evidence), "this engine")
+    return f"{name} {version}" if version and name != "this engine" else name
+
+
+def covered(coverage: Coverage, concept: str) -> CoverageItem:
+    """What is covered of a concept; missing where nothing is."""
+    found = (one for one in coverage.items if one.concept == concept)
+    return next(found, CoverageItem(concept=concept, rung="missing"))
+
+
+def where(evidence: Evidence) -> Location | None:
+    """The profile line that names the dashboards."""
+    return evidence.where("monitoring.dashboards") or evidence.where("monitoring")
+
+
+def listed(words: Iterable[str], most: int = 3) -> str:
+    """The first few words, and how many more there are."""
+    all_of_them = tuple(dict.fromkeys(words))
+    rest = len(all_of_them) - most
+    return ", ".join(all_of_them[:most]) + (f" (and {rest} more)" if rest > 0 else "")
+
+
+# ------------------------------------------------------------------------------------------------------------- queries
+
+
+def names(evidence: Evidence) -> panels.Names:
+    """The series of the engine and version in use, those that its page has before others."""
+    offered = evidence.coverage.offered if evidence.coverage is not None else {}
+    return panels.offered_first(evidence.metric_names, offered)
+
+
+def panel(evidence: Evidence, concept: str) -> str | None:
+    """The query that shows a concept on the engine and version in use, at the SLO's own percentile."""
+    at = next((objective.share for objective in evidence.profile.objectives("ttft")), 0.95)
+    return panels.query(concept, names(evidence), at)
+
+
+def panel_remedies(evidence: Evidence, concept: str) -> tuple[str, ...]:
+    """How to show a concept: the query, or what to run beside an engine that has no metric of it."""
+    query, known = panel(evidence, concept), evidence.metric_names
+    if query:
+        return (f"add a panel with {query} (for {title(evidence)})",)
+    if concept == "memory":
+        exporters = known.get("exporter_memory", ())
+        example = f", and draw {listed(exporters, 2)}" if exporters else ""
+        return (f"{title(evidence)} shows no KV usage: run a GPU exporter (DCGM, nvidia_gpu_exporter){example}",)
+    gateways = known.get("gateway_ttft", ())
+    example = f" and draw {panels.quantile(gateways[0])}" if concept == "ttft" and gateways else ""
+    return (f"{title(evidence)} has no metric of it: put a gateway that measures it in front{example}",)
+
+
+def queries(coverage: Coverage, concept: str | None = None) -> tuple[Query, ...]:
+    """The panels' queries of a concept (None: of all); alerts left out."""
+    return tuple(q for q in coverage.queries if q.alert is None and (concept is None or concept in q.concepts))
+
+
+# --------------------------------------------------------------------------------------------------------------- doubts
+
+
+def asked(concept: str) -> str | None:
+    """Which of ttft, tps and memory a concept of the catalogue belongs to."""
+    return "memory" if concept in _MEMORY else "tps" if concept in _TPS else concept if concept == "ttft" else None
+
+
+def rests_on(coverage: Coverage, flaws: Iterable[Flaw], concept: str) -> bool:
+    """Whether every query that shows a concept has one of these flaws."""
+    flawed = [(flaw.where, set(flaw.names)) for flaw in flaws]
+    shown = queries(coverage, concept)
+    return bool(shown) and all(any(q.where == w and n & set(q.names) for w, n in flawed) for q in shown)
+
+
+def ranks(evidence: Evidence) -> int | None:
+    """How many data-parallel ranks of one replica write the same series; None where nothing tells."""
+    pages = [page for page in evidence.served.pages if page.exporter is None] if evidence.served else []
+    seen = [len(page.ranks.get(label, ())) for page in pages for label in ("engine", "dp_rank")]
+    declared = evidence.settings.data_parallel if evidence.settings is not None else None
+    known = [*seen, *([declared] if declared is not None else [])]
+    return max([1, *known]) if known else None
