@@ -14,6 +14,7 @@ __all__ = ["COMMANDS", "app", "program"]
 
 # One module a command under auditor/cli, each with a function `command`; the text is its line in `audit --help`.
 COMMANDS: dict[str, str] = {
+    "init": "Write a profile, from what runs or from what deploys it.",
     "run": "Audit a deployment: discover, probe, judge, report.",
     "plan": "Show what a run would send and cost; send nothing.",
     "lint": "Check a profile and the files it names.",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from auditor.cli.complete import profile_names
 from auditor.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,7 +40,12 @@ class Policy(StrEnum):
     fail = "fail"
 
 
-ProfileName = Annotated[str, typer.Argument(metavar="PROFILE", help="A profile file, or the name of a shipped one.")]
+ProfileName = Annotated[
+    str,
+    typer.Argument(
+        metavar="PROFILE", help="A profile file, or the name of a shipped one.", autocompletion=profile_names
+    ),
+]
 RunFolder = Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `audit run --save` wrote.")]
 Output = Annotated[
     list[str] | None,
@@ -69,7 +75,10 @@ Today = Annotated[
     typer.Option("--today", metavar="DATE", help="Judge waivers as of this ISO date.", show_default=False),
 ]
 Wait = Annotated[
-    str, typer.Option("--wait", metavar="DURATION", help="How long a server may take to answer while it still starts.")
+    str,
+    typer.Option(
+        "--wait-ready", "--wait", metavar="DURATION", help="How long a server may take to answer while it still starts."
+    ),
 ]
 
 

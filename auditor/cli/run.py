@@ -7,6 +7,8 @@ import typer
 
 from auditor.cli.options import Offline, OnInconclusive, Only, Output, ProfileName, Today, Wait, amount, date, letters
 from auditor.cli.output import deliver, targets
+from auditor.cli.presets import PresetName, preset_of
+from auditor.cli.ready import until_ready
 from auditor.cli.watched import watched
 from auditor.errors import UsageError
 
@@ -29,6 +31,7 @@ def command(
     save: Save = None,
     offline: Offline = False,
     only: Only = None,
+    preset: PresetName = None,
     on_inconclusive: OnInconclusive = None,
     today: Today = None,
     wait: Wait = "0s",
@@ -41,6 +44,7 @@ def command(
     audit run embedded                          no GPU, no server: an emulated engine
     audit run prod.yaml --save runs/today       keep the run
     audit run prod.yaml -o json=- > report.json
+    audit run prod.yaml --preset ci --wait-ready 5m
     """
     wanted = targets(output or ())
     from auditor.loading import load_profile
@@ -50,13 +54,10 @@ def command(
     options = Options(
         only=letters(only), offline=offline, save=save, on_inconclusive=on_inconclusive, today=date(today)
     )
-    loaded, patience = load_profile(profile), amount("--wait", wait, DURATION)
+    loaded, patience = preset_of(load_profile(profile), preset), amount("--wait-ready", wait, DURATION)
 
     async def work(show: "Listener") -> "Report":
-        if patience and not offline and loaded.profile.endpoint.url != "emulator":
-            from auditor.probe.waiting import until_there
-
-            await until_there(loaded.profile, loaded.key, patience, show)
+        await until_ready(loaded, 0.0 if offline else patience, show)
         return await audit(loaded, options, show)
 
     report = watched(work)
