@@ -35,6 +35,10 @@ def command(profile: ProfileName, port: Port = 0) -> None:
     """Serve a profile's deployment on an emulated engine, on this machine, until Ctrl-C.
 
     Plays vLLM and SGLang. Prints the URL. Whatever the endpoint in the profile is, nothing is sent to it.
+
+    \b
+    audit emulate embedded --port 8000 &
+    audit probe --url http://127.0.0.1:8000/v1 --requests 20 --prompt-tokens 500 --output-tokens 50
     """
     from auditor.emulator.process import new_loop, serve
     from auditor.loading import load_profile

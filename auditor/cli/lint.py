@@ -15,6 +15,9 @@ def command(profile: ProfileName) -> None:
     """Check a profile and the files it names, without sending anything.
 
     Problems go to stderr as file:line:column, all at once, and exit 2.
+
+    \b
+    audit lint prod.yaml
     """
     from auditor.loading import load_monitoring, load_profile
     from auditor.loading.profile import shown
