@@ -179,7 +179,7 @@ CLASSIC = {
     "title": "KV nearly full",
     "condition": "B",
     "data": [
-        RULE["data"][0],  # type: ignore[index]
+        RULE["data"][0],
         {
             "refId": "B",
             "datasourceUid": "-100",
