@@ -132,14 +132,14 @@ class Api:
         if 300 <= status < 400:
             to = clip(headers.get("location", "nowhere"), 150)
             raise Unreachable(self._line(f"is redirected ({status}) to {to}; write that address, or pass a key"))
-        if status in (401, 403, 407):
+        data = _parsed(text)
+        complaint = _complaint(data)
+        if status in (401, 407) or (status == 403 and complaint is None):
             advice = "the key or password is refused: put the right one there" if self._keyed else "it wants a key"
             raise Unreachable(self._line(f"answers {path} with {status}; {advice}"))
         if len(text.encode()) >= LIMIT:
             said = f"the answer is larger than {LIMIT >> 20} MiB"
             raise Refused(self._line(f"{path}: {said}; ask for less"), said)
-        data = _parsed(text)
-        complaint = _complaint(data)
         if complaint is None and status == 200 and isinstance(data, dict | list):
             return data
         if complaint is None and (status >= 500 or status == 429):

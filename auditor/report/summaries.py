@@ -9,8 +9,9 @@ from auditor.loads import Load, Purpose
 from auditor.measurement import ClientHealth, Measurement, MetricsPage
 from auditor.report.beside import Beside, beside
 from auditor.report.figures import Figures, figures, prompt_and_output, tokens_of
+from auditor.watch import Document
 
-__all__ = ["SUMMARIES", "LoadSummary", "MeasurementSummary", "PageSummary"]
+__all__ = ["SUMMARIES", "DocumentSummary", "LoadSummary", "MeasurementSummary", "PageSummary"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,19 @@ class PageSummary:
     names: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentSummary:
+    """A dashboard or rule file that a server gave, without its text."""
+
+    name: str
+    kind: str
+    characters: int
+
+
+def _document(document: Document) -> DocumentSummary:
+    return DocumentSummary(name=document.name, kind=document.kind, characters=len(document.text))
+
+
 def _load(load: Load) -> LoadSummary:
     prompt, output = prompt_and_output(load)
     return LoadSummary(
@@ -85,6 +99,7 @@ SUMMARIES: Mapping[type, tuple[Callable[[Any], Any], type]] = {
     Load: (_load, LoadSummary),
     Measurement: (_measurement, MeasurementSummary),
     MetricsPage: (_page, PageSummary),
+    Document: (_document, DocumentSummary),
     Location: (str, str),
 }
 """By type, how it is summed up and what that gives: the report and its schema both follow this."""
