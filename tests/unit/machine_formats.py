@@ -1,21 +1,12 @@
-"""What the tests of machine formats share: published schemas, and reports that try them."""
+"""Reports that try the formats: failing, ready, empty, open, let through, interrupted, hostile."""
 
-import json
-import lzma
 from dataclasses import replace
-from functools import cache
-from pathlib import Path
-from typing import Any
 
-import jsonschema
-import xmlschema
 from made_reports import EVIDENCE, QUESTIONS, READY, REPORT, TTFT
 
 from auditor.evidence import Evidence, Location, Number, Report
 from auditor.measurement import Served
 from auditor.profile import Endpoint, Profile
-
-SCHEMAS = Path(__file__).parents[1] / "schemas"
 
 MARKUP = "<script>alert(1)</script> ]]> --> [x](http://evil) `c` **b** | @all #1 $x$ &amp; {0} \"'"
 COMMANDS = "\r\n::error::taken\n::stop-commands::x\n##[add-mask]y ##vso[task.complete]z %0A::warning::w"
@@ -88,23 +79,3 @@ REPORTS = {
     "interrupted": replace(REPORT, exit_code=130, interrupted="Ctrl-C"),
     "hostile": hostile(),
 }
-
-
-@cache
-def junit_schema() -> xmlschema.XMLSchema:
-    """JUnit XML as Jenkins' xUnit plugin takes it."""
-    return xmlschema.XMLSchema(SCHEMAS / "junit-10.xsd")
-
-
-@cache
-def sarif_schema() -> dict[str, Any]:
-    """SARIF 2.1.0."""
-    return json.loads(lzma.decompress((SCHEMAS / "sarif-2.1.0-rtm.5.json.xz").read_bytes()))
-
-
-def problems(data: Any, schema: dict[str, Any]) -> list[str]:
-    """What a JSON schema says against `data`, formats (URI references, dates) included where they can be checked."""
-    kind = jsonschema.validators.validator_for(schema)
-    kind.check_schema(schema)
-    found = kind(schema, format_checker=kind.FORMAT_CHECKER).iter_errors(data)
-    return [f"{error.json_path}: {error.message[:200]}" for error in found]

@@ -3,13 +3,14 @@
 import json
 
 import pytest
-from machine_formats import ACCEPTED, REPORTS, SCHEMAS, problems
+from machine_formats import ACCEPTED, REPORTS
 from made_reports import READY, REPORT, TTFT
 
 from auditor.fingerprints import fingerprints
 from auditor.report.gitlab import render
+from tests.published import gitlab_schema, problems
 
-SCHEMA = json.loads((SCHEMAS / "gitlab-code-quality.json").read_text())
+SCHEMA = gitlab_schema()
 
 
 @pytest.mark.parametrize("name", sorted(REPORTS))

@@ -3,10 +3,11 @@
 from xml.etree import ElementTree
 
 import pytest
-from machine_formats import ACCEPTED, OPEN, REPORTS, hostile, junit_schema
+from machine_formats import ACCEPTED, OPEN, REPORTS, hostile
 from made_reports import READY, REPORT
 
 from auditor.report.junit import render
+from tests.published import junit_schema
 
 
 def _cases(report):

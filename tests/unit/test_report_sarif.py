@@ -5,12 +5,13 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 import pytest
-from machine_formats import REPORTS, hostile, problems, sarif_schema
+from machine_formats import REPORTS, hostile
 from made_reports import EVIDENCE, READY, REPORT, TTFT
 
 from auditor.evidence import Location
 from auditor.fingerprints import fingerprints
 from auditor.report.sarif import render
+from tests.published import problems, sarif_schema
 
 
 def _run(report):

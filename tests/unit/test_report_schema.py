@@ -4,13 +4,14 @@ import copy
 import json
 
 import pytest
-from machine_formats import REPORTS, problems
+from machine_formats import REPORTS
 from made_reports import REPORT, TTFT
 
 from auditor.__main__ import main
 from auditor.fingerprints import fingerprints
 from auditor.report.json import render
 from auditor.report.schema import report_schema
+from tests.published import problems
 
 DATA = json.loads(render(REPORT))
 
