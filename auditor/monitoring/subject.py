@@ -6,7 +6,7 @@ import promql_parser as parser
 
 from auditor.monitoring.promql import Invalid, parse
 
-__all__ = ["subjects"]
+__all__ = ["stored_names", "subjects"]
 
 _COMPARISONS = frozenset({"==", "!=", ">", "<", ">=", "<="})
 
@@ -24,6 +24,23 @@ def subjects(query: str) -> tuple[str, ...]:
     except (Invalid, RecursionError):
         return (query,)
     return found if found and any(_filters(parse(query))) else (query,)
+
+
+def stored_names(query: str) -> tuple[str, ...]:
+    """Every name that a query reads, as it is stored: recorded ones are series too. None of what is no PromQL."""
+    try:
+        return tuple(dict.fromkeys(_names(parse(query))))
+    except (Invalid, RecursionError):
+        return ()
+
+
+def _names(node: parser.Expr) -> Iterator[str]:
+    selector = node.vector_selector if isinstance(node, parser.MatrixSelector) else node
+    if isinstance(selector, parser.VectorSelector):
+        named = (m.value for m in selector.matchers.matchers if m.name == "__name__" and m.op == parser.MatchOp.Equal)
+        yield from [selector.name] if selector.name else named
+    for child in _children(node):
+        yield from _names(child)
 
 
 def _subjects(node: parser.Expr) -> Iterator[str]:

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from auditor.monitoring import promql
-from auditor.monitoring.subject import subjects
+from auditor.monitoring.subject import stored_names, subjects
 from auditor.probe.prometheus import Prometheus, Refused, Result, Unanswered, Unreachable, seconds
 from auditor.watch import Answer, Document, Query, RuleState, Target, Watch
 
@@ -207,7 +206,7 @@ async def _answers(prometheus: Prometheus, queries: Sequence[Query], start: floa
         async with gate:
             answer = await _answer(prometheus, query.text, start, end)
             if answer.series == 0:
-                absent = [n for n in _names(query) if not await _present(prometheus, n, start, end, present)]
+                absent = [n for n in stored_names(query.text) if not await _present(prometheus, n, start, end, present)]
                 answer = replace(answer, absent=tuple(absent))
             return answer
 
@@ -255,14 +254,6 @@ async def _present(prometheus: Prometheus, name: str, start: float, end: float, 
         except Refused:
             known[name] = True
     return known[name]
-
-
-def _names(query: Query) -> tuple[str, ...]:
-    """The names that a query reads as they are stored: recorded ones are series too."""
-    try:
-        return tuple(dict.fromkeys(use.name for use in promql.uses(query.text)))
-    except promql.Invalid:
-        return ()
 
 
 def _missed(watch: Watch, window: float) -> float:

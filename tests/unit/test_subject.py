@@ -2,7 +2,7 @@
 
 import pytest
 
-from auditor.monitoring.subject import subjects
+from auditor.monitoring.subject import stored_names, subjects
 
 CASES = {
     "rate(a[5m])": ("rate(a[5m])",),
@@ -26,3 +26,9 @@ CASES = {
 @pytest.mark.parametrize("query", CASES)
 def test_a_threshold_is_left_out(query: str) -> None:
     assert subjects(query) == CASES[query]
+
+
+def test_names_are_those_on_both_sides_and_within_ranges() -> None:
+    assert stored_names('rate(a[5m]) > b unless on() {__name__="c:d"} and a') == ("a", "b", "c:d")
+    assert stored_names('{job="x"} or vector(1)') == ()
+    assert stored_names("sum(") == ()
