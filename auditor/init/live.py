@@ -1,12 +1,13 @@
 """What a running endpoint says of itself and of its users: its models, settings, and histograms of its metrics page."""
 
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from auditor.catalog.metrics import is_known
-from auditor.engines.replies import models
+from auditor.engines.replies import field, models
 from auditor.errors import PreflightFailed
 from auditor.init.containers import unknown_model
 from auditor.init.draft import Draft, Said
@@ -35,8 +36,8 @@ async def from_endpoint(url: str, key_name: str | None, key: str | None, folder:
         seen = await look(Profile(version=1, name="init", endpoint=endpoint), key)
     except PreflightFailed as failure:
         text = str(failure).replace("such as api_key_env: LLM_API_KEY", "such as --api-key-env LLM_API_KEY")
-        for field, flag in _FLAGS.items():
-            text = text.replace(field, flag)
+        for name, flag in _FLAGS.items():
+            text = text.replace(name, flag)
         raise PreflightFailed(text) from None
     return draft_of_look(seen, url, key_name, folder, (key or "", *_userinfo(url)))
 
@@ -56,7 +57,7 @@ def draft_of_look(seen: Look, url: str, key_name: str | None, folder: Path, secr
     if name is not None:
         endpoint["model"] = Said(name, "as the endpoint lists it")
     values = {n: Said(v, f"as {seen.sources.get(n, 'the server')} tells") for n in _DECLARED if (v := _worth(seen, n))}
-    deployment = {**values, **_count(values), **({"model": model} if model else {}), **_here(bare, values)}
+    deployment = {**values, **_count(seen, values), **({"model": model} if model else {}), **_here(bare, values)}
     users = _users(seen)
     return Draft(
         name=re.sub(r"[^\w.-]+", "-", (name or "service").rpartition("/")[2]).strip("-.").lower() or None,
@@ -87,11 +88,12 @@ def _worth(seen: Look, name: str) -> object:
     return None if name.endswith("_parallel") and value == 1 else value
 
 
-def _count(values: Mapping[str, Said]) -> dict[str, Said]:
-    """The accelerators that the parallelism takes."""
-    count = 1
-    for name in ("tensor_parallel", "pipeline_parallel", "data_parallel"):
-        count *= values[name].value if name in values else 1
+def _count(seen: Look, values: Mapping[str, Said]) -> dict[str, Said]:
+    """The accelerators that the parallelism takes; SGLang's attention DP runs on those of TP."""
+    names = ["tensor_parallel", "pipeline_parallel", "data_parallel"]
+    if any(field(seen.replies, path, "enable_dp_attention") is True for path in seen.flavour.info_paths):
+        names.remove("data_parallel")
+    count = math.prod(values[name].value for name in names if name in values)
     return {"count": Said(count, "accelerators of one replica")} if count > 1 else {}
 
 

@@ -16,6 +16,7 @@ from auditor.yamlmarks import scalar
 __all__ = ["profile_text"]
 
 _WIDTH = 100
+_LONGEST = 300
 _PROMPT, _OUTPUT = Lengths(p50=500, p95=2000, max=4000), Lengths(p50=200, p95=500, max=1000)
 _TARGET = 16
 _PLAIN = re.compile(r"[A-Za-z0-9_./][\w./@+:=,~ -]*")
@@ -44,8 +45,9 @@ def profile_text(draft: Draft, file: str, preset: str | None = None) -> str:
 
 
 def _plain(text: str) -> str:
-    """A comment's text: on one line, without control codes."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    """A comment's text: on one line that people still read, without control codes."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return line if len(line) <= _LONGEST else line[: _LONGEST - 4] + " ..."
 
 
 def _value(value: Any) -> str:
