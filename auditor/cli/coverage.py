@@ -221,6 +221,10 @@ def command(
 
     Rungs: missing, proxy, named, valid (in the version), parses (on the page, and PromQL), returns_data (asked of a
     Prometheus), alerted. Exits 0 whatever it finds; to gate on it: audit run --offline --only M.
+
+    \b
+    audit coverage grafana/*.json alerts/*.yaml --engine vllm --engine-version 0.18.0
+    audit coverage panels.json --metrics http://127.0.0.1:8000/metrics
     """
     from auditor.catalog.metrics import engines
     from auditor.monitoring.coverage import coverage

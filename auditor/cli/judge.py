@@ -28,6 +28,10 @@ def command(
     """Judge a saved run again, without the endpoint.
 
     The same run gives the same report, byte for byte; another profile may give another verdict.
+
+    \b
+    audit judge runs/today
+    audit judge runs/today --profile stricter.yaml --only W
     """
     wanted = targets(output or ())
     from auditor.run import Options, judge
