@@ -6,7 +6,7 @@ catalogue's concepts to them, most preferred first.
 
 from collections.abc import Callable, Mapping
 
-__all__ = ["Names", "mean", "offered_first", "quantile", "query", "scale", "share_of_gpu"]
+__all__ = ["Names", "advice", "mean", "offered_first", "quantile", "query", "scale", "share_of_gpu"]
 
 Names = Mapping[str, tuple[str, ...]]
 
@@ -28,6 +28,23 @@ def query(concept: str, names: Names, at: float = 0.95) -> str | None:
     if concept == "tpot":
         return _first(names, "tpot", lambda name: quantile(name, at))
     return _first(names, concept, lambda name: f"sum({_rate(name) if name.endswith('_total') else name})")
+
+
+def advice(concept: str, shown: str | None, names: Names, title: str) -> str:
+    """How to show a concept on an engine that people call `title`: the query `shown` or, where there is none because
+    the engine has no metric of it, what to run beside it. `names` also hold what others offer (gateways, exporters).
+    """
+    if shown:
+        return f"add a panel with {shown} (for {title})"
+    if concept == "memory":
+        exporters = names.get("exporter_memory", ())[:2]
+        example = f", and draw {' or '.join(exporters)}" if exporters else ""
+        return f"{title} shows no KV usage: run a GPU exporter (DCGM, nvidia_gpu_exporter){example}"
+    gateways = names.get("gateway_ttft", ())
+    example = f" and draw {quantile(gateways[0])}" if concept == "ttft" and gateways else ""
+    parts = [*names.get("queue_time", ())[:1], *names.get("prefill_time", ())[:1]] if concept == "ttft" else []
+    proxy = f"; until then the sum of {' and '.join(parts)} is its proxy" if len(parts) > 1 else ""
+    return f"{title} has no metric of it: put a gateway that measures it in front{example}{proxy}"
 
 
 def quantile(name: str, at: float = 0.95) -> str:
@@ -52,9 +69,15 @@ def scale(name: str) -> float:
 
 
 def offered_first(names: Names, offered: Names) -> Names:
-    """The names of the engine's version, of each concept only those that its page has, where it has any of them."""
-    on_page = {concept: tuple(n for n in listed if n in offered.get(concept, ())) for concept, listed in names.items()}
-    return {concept: on_page[concept] or listed for concept, listed in names.items()}
+    """The names of the engine's version, of each concept only those that its page has, where it has any of them.
+
+    A page that has a concept under other names than the version should have is of another version: its names count.
+    """
+    on_page = {
+        concept: tuple(n for n in listed if n.partition("{")[0] in offered.get(concept, ()))
+        for concept, listed in names.items()
+    }
+    return {concept: on_page[concept] or offered.get(concept) or listed for concept, listed in names.items()}
 
 
 def _first(names: Names, concept: str, written: Callable[[str], str]) -> str | None:

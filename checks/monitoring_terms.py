@@ -80,16 +80,7 @@ def panel(evidence: Evidence, concept: str) -> str | None:
 
 def panel_remedies(evidence: Evidence, concept: str) -> tuple[str, ...]:
     """How to show a concept: the query, or what to run beside an engine that has no metric of it."""
-    query, known = panel(evidence, concept), evidence.metric_names
-    if query:
-        return (f"add a panel with {query} (for {title(evidence)})",)
-    if concept == "memory":
-        exporters = known.get("exporter_memory", ())
-        example = f", and draw {listed(exporters, 2)}" if exporters else ""
-        return (f"{title(evidence)} shows no KV usage: run a GPU exporter (DCGM, nvidia_gpu_exporter){example}",)
-    gateways = known.get("gateway_ttft", ())
-    example = f" and draw {panels.quantile(gateways[0])}" if concept == "ttft" and gateways else ""
-    return (f"{title(evidence)} has no metric of it: put a gateway that measures it in front{example}",)
+    return (panels.advice(concept, panel(evidence, concept), evidence.metric_names, title(evidence)),)
 
 
 def queries(coverage: Coverage, concept: str | None = None) -> tuple[Query, ...]:
