@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from auditor.catalog import metrics
 from auditor.evidence import Evidence
 from auditor.loading import Loaded, load_monitoring
 from auditor.measurement import MetricsPage
@@ -16,13 +15,10 @@ from auditor.probe.api import Unanswered
 from auditor.probe.events import Event, Listener
 from auditor.probe.grafana import Grafana
 from auditor.probe.prometheus import Prometheus
-from auditor.probe.watched import answered, looked
-from auditor.watch import Coverage, Document, Query, RuleState, Watch
+from auditor.probe.watched import Service, answered, looked
+from auditor.watch import Coverage, Document, RuleState, Watch
 
-__all__ = ["after", "asked", "before", "covered", "series_of"]
-
-_TELLING = ("running", "waiting", "kv_usage", "ttft", "generation_tokens", "prompt_tokens", "requests", "gpu_memory")
-_OF_EACH = 2
+__all__ = ["after", "asked", "before", "covered"]
 
 
 async def before(evidence: Evidence, loaded: Loaded, events: Listener) -> Evidence:
@@ -34,7 +30,7 @@ async def before(evidence: Evidence, loaded: Loaded, events: Listener) -> Eviden
     documents, states, problems = await _grafana(evidence, loaded)
     try:
         async with _prometheus(evidence, loaded, documents) as prometheus:
-            watch = await looked(prometheus, *_known(evidence, ()))
+            watch = await looked(prometheus, _service(evidence))
     except Unanswered as error:
         watch = Watch(url=_shown(monitoring.prometheus or monitoring.grafana or ""), problems=(str(error),))
     watch = replace(
@@ -59,8 +55,7 @@ async def after(evidence: Evidence, loaded: Loaded, events: Listener, since: flo
     known, window = watch.problems, asyncio.get_running_loop().time() - since
     try:
         async with _prometheus(evidence, loaded, watch.documents) as prometheus:
-            names, pages = _known(evidence, queries)
-            watch = await answered(prometheus, watch, queries, window=window, names=names, pages=pages)
+            watch = await answered(prometheus, watch, queries, _service(evidence), window=window)
     except Unanswered as error:
         watch = replace(watch, problems=(*watch.problems, str(error)))
     watch = replace(watch, problems=tuple(dict.fromkeys(watch.problems)))
@@ -84,11 +79,10 @@ async def asked(
 
     Raises Unanswered.
     """
-    addresses = [page.url for page in pages]
-    watch = await looked(prometheus, series_of(engine, version, ()), addresses, window)
+    service = Service(engine=engine, pages=_own(pages))
+    watch = await looked(prometheus, service, window)
     queries = coverage([*files, *watch.documents], engine, version, pages, watch).queries
-    names = series_of(engine, version, queries)
-    return await answered(prometheus, watch, queries, window=window, names=names, pages=addresses)
+    return await answered(prometheus, watch, queries, service, window=window)
 
 
 def covered(evidence: Evidence, loaded: Loaded) -> Coverage:
@@ -99,23 +93,17 @@ def covered(evidence: Evidence, loaded: Loaded) -> Coverage:
     return coverage(files, engine, version, served.pages if served else (), watch)
 
 
-def series_of(engine: str, version: str | None, queries: Sequence[Query]) -> tuple[str, ...]:
-    """Names under which the engine's series are stored: those of its catalogue that tell most, then what is drawn."""
-    found: dict[str, None] = {}
-    kinds = {metric.name: metric.type for metric in metrics.metrics(engine)}
-    for concept, names in metrics.names(engine, version).items():
-        for name in names[:_OF_EACH] if concept in _TELLING else ():
-            found[f"{name}_count" if kinds.get(name) in ("histogram", "summary") else name] = None
-    for query in queries:
-        found |= dict.fromkeys(query.names if query.concepts else ())
-    return tuple(name for name in found if "*" not in name)
+def _service(evidence: Evidence) -> Service:
+    """What of all that a Prometheus may scrape is the service that is audited."""
+    served, declared = evidence.served, evidence.profile.endpoint.model
+    model = served.model if served and served.model else None if declared == "auto" else declared
+    engine = evidence.settings.engine if evidence.settings else evidence.engine
+    return Service(engine=engine, model=model, pages=_own(served.pages if served else ()))
 
 
-def _known(evidence: Evidence, queries: Sequence[Query]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names of the engine's series, and the addresses of the pages that were read."""
-    settings, pages = evidence.settings, evidence.served.pages if evidence.served else ()
-    engine, version = (settings.engine, settings.engine_version) if settings else (evidence.engine, None)
-    return series_of(engine, version, queries), tuple(page.url for page in pages)
+def _own(pages: Sequence[MetricsPage]) -> tuple[str, ...]:
+    """The addresses of the engine's pages: an exporter's target does not serve."""
+    return tuple(page.url for page in pages if page.exporter is None)
 
 
 @asynccontextmanager

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from auditor.catalog import metrics as catalogue
 from auditor.monitoring.subject import stored_names, subjects
 from auditor.probe.prometheus import Prometheus, Refused, Result, Unanswered, Unreachable, seconds
 from auditor.watch import Answer, Document, Query, RuleState, Target, Watch
 
-__all__ = ["RECENT", "RULES", "answered", "looked"]
+__all__ = ["RECENT", "RULES", "Service", "answered", "looked"]
 
 T = TypeVar("T")
 
@@ -31,18 +32,28 @@ _MOST_VALUES = 100
 _AT_ONCE = 4
 _POINTS = 60  # moments at which a query is evaluated over the window
 _SHORTEST_STEP = 1.0
-_MOST_NAMES = 30  # metric names whose series are looked up for their labels
+_MOST_NAMES = 20  # metric names whose series are looked up for their labels
+_TELLING = ("running", "waiting", "kv_usage", "generation_tokens", "prompt_tokens", "requests", "ttft")
+_MODEL = "model_name"  # how vLLM, SGLang, NIM and most others call what they serve
 _RETRY_AFTER = 30.0  # seconds: the longest wait for a scrape that a short load may have missed
 _SCRAPES = 4  # a rate over a common window needs so many
 
 
-async def looked(
-    prometheus: Prometheus, names: Sequence[str] = (), pages: Sequence[str] = (), window: float = RECENT
-) -> Watch:
-    """What the server is, scrapes and runs. `names` are metrics of the engine, `pages` the addresses of its pages.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """What is looked for: series of the engine (a catalogue name, else of any), of the model where series tell one;
+    `pages` are the addresses of the engine's own pages.
+    """
 
-    The engine's series are those of the last `window` seconds. Raises Unreachable where nothing there answers as a
-    Prometheus.
+    engine: str = "generic"
+    model: str | None = None
+    pages: tuple[str, ...] = ()
+
+
+async def looked(prometheus: Prometheus, service: Service, window: float = RECENT) -> Watch:
+    """What the server is, scrapes and runs; the service's series are those of the last `window` seconds.
+
+    Raises Unreachable where nothing there answers as a Prometheus.
     """
     now = await prometheus.now()
     ask = _Asking()
@@ -52,17 +63,17 @@ async def looked(
     targets = await ask(prometheus.targets)
     groups = await ask(prometheus.groups)
     dropped = await ask(prometheus.dropped)
-    labels, served = await _labels(prometheus, names, (now - max(window, RECENT), now), ask)
+    series = await _series(prometheus, service, (now - max(window, RECENT), now), ask)
     return Watch(
         url=prometheus.url,
         version=version,
         retention=_retention(runtime, flags),
         lookback=seconds(flags.get("query.lookback-delta", "")),
-        targets=_told(targets or (), served, pages),
+        targets=_told(targets or (), series, service.pages),
         active=None if targets is None else len(targets),
         dropped=dropped,
         rules=None if groups is None else prometheus.alerts_of(groups),
-        labels=labels,
+        labels=_labels(series),
         documents=_documents(groups or ()),
         problems=tuple(ask.problems),
     )
@@ -72,10 +83,9 @@ async def answered(
     prometheus: Prometheus,
     before: Watch,
     queries: Sequence[Query],
+    service: Service,
     *,
     window: float,
-    names: Sequence[str] = (),
-    pages: Sequence[str] = (),
 ) -> Watch:
     """What the server is now, and what every query returned over the last `window` seconds.
 
@@ -84,7 +94,7 @@ async def answered(
     """
     try:
         now = await prometheus.now()
-        watch = await looked(prometheus, names, pages, window)
+        watch = await looked(prometheus, service, window)
         asked = _distinct(queries)
         problems = list(watch.problems)
         if len(asked) > _MOST_QUERIES:
@@ -131,23 +141,43 @@ class _Asking:
 # ------------------------------------------------------------------------------------------------------ what it scrapes
 
 
-async def _labels(
-    prometheus: Prometheus, names: Sequence[str], when: tuple[float, float], ask: _Asking
-) -> tuple[dict[str, tuple[str, ...]], set[tuple[str, str]]]:
-    """The values of each label on the engine's series, and the (job, instance) pairs that carry them."""
-    match = [f'{{__name__="{name}"}}' for name in names[:_MOST_NAMES]]
-    found = await ask(lambda: prometheus.series(match, *when)) if match else ()
+async def _series(
+    prometheus: Prometheus, service: Service, when: tuple[float, float], ask: _Asking
+) -> tuple[Mapping[str, str], ...]:
+    """The labels of the service's series, under whatever prefix they are stored."""
+    present = await ask(lambda: prometheus.label_values("__name__", (), *when))
+    names = sorted((place, name) for name in present or () if (place := _telling(name, service.engine)) is not None)
+    match = [f'{{__name__="{name}"}}' for _, name in names[:_MOST_NAMES]]
+    found = (await ask(lambda: prometheus.series(match, *when)) if match else None) or ()
+    own = tuple(labels for labels in found if service.model and labels.get(_MODEL) == service.model)
+    return own or found
+
+
+def _telling(name: str, engine: str) -> int | None:
+    """How much the series of this name tell of the engine (0: most); None where they are not its own."""
+    if name.endswith("_bucket"):
+        return None
+    known = catalogue.is_known(engine)
+    mine = [
+        m for m in catalogue.lookup(name) if (m.engine == engine if known else catalogue.kind(m.engine) == "engine")
+    ]
+    places = [_TELLING.index(m.concept) if m.concept in _TELLING else len(_TELLING) for m in mine]
+    return min(places, default=None)
+
+
+def _labels(series: Iterable[Mapping[str, str]]) -> dict[str, tuple[str, ...]]:
+    """The values of each label, without those that tell parts of one series."""
     values: dict[str, dict[str, None]] = {}
-    for labels in found or ():
+    for labels in series:
         for name, value in labels.items():
             if name not in ("__name__", "le", "quantile"):
                 values.setdefault(name, {})[value] = None
-    served = {(labels.get("job", ""), labels.get("instance", "")) for labels in found or ()}
-    return {name: tuple(sorted(held)[:_MOST_VALUES]) for name, held in sorted(values.items())}, served
+    return {name: tuple(sorted(held)[:_MOST_VALUES]) for name, held in sorted(values.items())}
 
 
-def _told(targets: Iterable[Target], served: set[tuple[str, str]], pages: Sequence[str]) -> tuple[Target, ...]:
+def _told(targets: Iterable[Target], series: Iterable[Mapping[str, str]], pages: Sequence[str]) -> tuple[Target, ...]:
     """The targets worth telling: those that serve, then those that are not up."""
+    served = {(labels.get("job", ""), labels.get("instance", "")) for labels in series}
     hosts = {place for page in pages if (place := _place(page))}
     marked = [
         replace(

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from auditor.emulator.clock import run_virtual
 from auditor.probe.prometheus import Prometheus
-from auditor.probe.watched import answered, looked
+from auditor.probe.watched import Service, answered, looked
 from auditor.watch import Answer, Query, Watch
 from tests.unit.fake_endpoint import Answer as Reply
 from tests.unit.fake_endpoint import Asked, Fake, reply, serving
@@ -23,6 +23,7 @@ TARGET = {
 }
 OTHER = {**TARGET, "labels": {"job": "node", "instance": "n:9100"}, "scrapeUrl": "http://n:9100/metrics"}
 DOWN = {**OTHER, "labels": {"job": "gpu", "instance": "g:9400"}, "scrapeUrl": "http://g:9400/metrics", "health": "down"}
+RUNNING = "vllm:num_requests_running"
 ONE = {"resultType": "matrix", "result": [{"metric": {}, "values": [[999, "0.5"]]}]}
 NONE: dict[str, Any] = {"resultType": "matrix", "result": []}
 
@@ -44,7 +45,10 @@ def server(*targets: dict[str, Any], ranges: Callable[[Asked], bytes], **rest: R
         "GET /api/v1/query_range": ranges,
         "GET /api/v1/targets": prometheus_reply({"activeTargets": list(targets), "droppedTargets": []}),
         "GET /api/v1/rules": prometheus_reply({"groups": []}),
-        "GET /api/v1/series": prometheus_reply([{"__name__": "vllm:x", "job": "vllm", "instance": "10.0.0.5:8000"}]),
+        "GET /api/v1/label/__name__/values": prometheus_reply(
+            ["up", RUNNING, "vllm:time_to_first_token_seconds_bucket"]
+        ),
+        "GET /api/v1/series": prometheus_reply([{"__name__": RUNNING, "job": "vllm", "instance": "10.0.0.5:8000"}]),
         "GET /api/v1/status/flags": prometheus_reply({"query.lookback-delta": "5m"}),
         "GET /api/v1/status/runtimeinfo": prometheus_reply({"storageRetention": "7d or 10GiB"}),
         "GET /api/v1/status/buildinfo": prometheus_reply({"version": "3.1.0"}),
@@ -53,12 +57,13 @@ def server(*targets: dict[str, Any], ranges: Callable[[Asked], bytes], **rest: R
 
 
 def watched(
-    answers: dict[str, Reply], queries: Sequence[Query] = (), window: float = 600, names: Sequence[str] = ("vllm:x",)
+    answers: dict[str, Reply], queries: Sequence[Query] = (), window: float = 600, model: str | None = None
 ) -> tuple[Watch, Fake]:
     async def run() -> tuple[Watch, Fake]:
         async with serving(ByPath(answers)) as fake, Prometheus(fake.origin) as prometheus:
-            before = await looked(prometheus, names)
-            return await answered(prometheus, before, queries, window=window, names=names), fake
+            service = Service(engine="vllm", model=model)
+            before = await looked(prometheus, service)
+            return await answered(prometheus, before, queries, service, window=window), fake
 
     return run_virtual(run())
 
@@ -77,13 +82,30 @@ def test_targets_that_serve_come_first_and_healthy_others_are_only_counted() -> 
     assert (watch.version, watch.retention, watch.lookback) == ("3.1.0", 7 * 86_400, 300)
 
 
+def test_of_several_models_those_series_count_that_are_the_services() -> None:
+    def labels(instance: str, model: str) -> dict[str, str]:
+        return {"__name__": RUNNING, "job": "vllm", "instance": instance, "model_name": model}
+
+    both = [labels("10.0.0.5:8000", "mine"), labels("10.0.0.6:8000", "theirs")]
+    second = {**TARGET, "labels": both[1], "scrapeUrl": "http://10.0.0.6:8000/metrics"}
+    answers = server(TARGET, second, ranges=lambda _: prometheus_reply(NONE))
+    answers |= {"GET /api/v1/series": prometheus_reply(both)}
+    watch, fake = watched(answers, model="mine")
+    assert [target.url for target in watch.targets if target.serves] == ["http://10.0.0.5:8000/metrics"]
+    assert watch.labels["model_name"] == ("mine",)
+    selected = next(one for one in fake.asked if one.path.startswith("/api/v1/series"))
+    assert said(selected, "match[]") == f'{{__name__="{RUNNING}"}}'
+    watch, _ = watched(answers, model="a name that no series tells")
+    assert [target.serves for target in watch.targets] == [True, True]
+
+
 def test_a_target_serves_too_where_it_has_the_address_of_the_engines_page() -> None:
     local = {**TARGET, "labels": {"job": "x", "instance": "y"}, "scrapeUrl": "http://localhost:8000/metrics"}
 
     async def run() -> Watch:
         answers = server(local, ranges=lambda _: prometheus_reply(NONE))
         async with serving(ByPath(answers)) as fake, Prometheus(fake.origin) as prometheus:
-            return await looked(prometheus, (), ["http://127.0.0.1:8000/metrics"])
+            return await looked(prometheus, Service(pages=("http://127.0.0.1:8000/metrics",)))
 
     assert [target.serves for target in asyncio.run(run()).targets] == [True]
 
@@ -162,7 +184,7 @@ def test_a_server_that_is_gone_after_the_load_leaves_what_was_known_before() -> 
     async def run() -> Watch:
         async with Prometheus("http://127.0.0.1:1") as prometheus:
             before = Watch(url=prometheus.url, version="3.1.0", rules=())
-            return await answered(prometheus, before, [query("a")], window=60)
+            return await answered(prometheus, before, [query("a")], Service(), window=60)
 
     watch = asyncio.run(run())
     assert (watch.version, watch.answers) == ("3.1.0", ())
