@@ -126,7 +126,7 @@ class Axis:
     def ticks(self, most: int = 6) -> list[float]:
         """Round values, `most` at most: on a logarithmic axis 1, 2, 5 or powers of ten."""
         if not self.log:
-            return [t for t in _ticks(self.low, self.high) if t <= self.high * (1 + 1e-9)]
+            return [t for t in _ticks(self.low, self.high, most - 1) if t <= self.high * (1 + 1e-9)]
         powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
         for steps in ((1, 2, 5), (1, 3), (1,)):
             found = [step * 10.0**power for power in powers for step in steps]
@@ -135,7 +135,7 @@ class Axis:
                 return found
         return found[:: math.ceil(len(found) / most)]
 
-    def through(self, count: int = 32) -> list[float]:
+    def through(self, count: int = 96) -> list[float]:
         """Values spread over the axis, for a curve."""
         if self.log:
             return [self.low * (self.high / self.low) ** (i / (count - 1)) for i in range(count)]
@@ -199,10 +199,21 @@ class Plot:
         """Values as places."""
         return [(self.x(x), self.y(y)) for x, y in points]
 
+    def limits(self, found: Iterable[tuple[float, str]]) -> str:
+        """Dashed lines across at these values, each with its words at the right end, no two on one place."""
+        parts, free = [], math.inf
+        for value, words in sorted(found):
+            y = self.y(value)
+            parts.append(line(self.x.start, y, self.x.end, y, "slo"))
+            place = min(free, y - 4 if y - 16 > self.y.end else y + 13)
+            parts.append(text(self.x.end - 2, place, words, "halo", "end"))
+            free = place - 14
+        return "".join(parts)
+
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What a sign stands for: `sign` is dot, ring, cross, line, dash, area or bar."""
+    """What a sign stands for: `sign` is dot, ring, point, cross, line, dash, area or bar."""
 
     sign: str
     cls: str
@@ -224,7 +235,7 @@ def legend(keys: Sequence[Key], top: float = 12.0) -> tuple[str, float]:
 def _sign(key: Key, x: float, y: float) -> str:
     if key.sign == "dot":
         return dots([(x + 8, y)], key.cls)
-    if key.sign == "ring":
+    if key.sign in ("ring", "point"):
         return circle(x + 8, y, 3.2, key.cls)
     if key.sign == "cross":
         return crosses([(x + 8, y)], key.cls)

@@ -115,7 +115,7 @@ def _strip(
     last: bool,
 ) -> str:
     whole = svg.Axis(0.0, 1.0, top + _HIGH, top)
-    y = whole if panel.share else svg.Axis.over([*panel.values, 1.0], (top + _HIGH, top))
+    y = whole if panel.share else svg.Axis.over([*panel.values, 2.0], (top + _HIGH, top))
     word = _percent if panel.share else plain
     plot = svg.Plot(x, y, "seconds from the start of the run" if last else "", panel.title, plain, word)
     shown = [svg.rect(x(a), top, x(b) - x(a), _HIGH, "during") for a, b, purpose in loads if purpose == "slo"]

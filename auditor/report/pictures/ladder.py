@@ -12,7 +12,7 @@ __all__ = ["picture"]
 _RUNGS = ("missing", "proxy", "named", "valid", "on_page", "parses", "returns_data", "alerted")
 _WORDS = {
     "missing": "missing",
-    "proxy": "only a proxy",
+    "proxy": "proxy",
     "named": "named",
     "valid": "valid query",
     "on_page": "on the page",
@@ -35,7 +35,7 @@ def picture(report: Report) -> Picture | None:
         key="coverage",
         question="M",
         title="Coverage ladder",
-        summary=_summary(items),
+        summary=_summary(items, asked=report.evidence.watch is not None),
         drawing="".join(_drawing(items, asked=report.evidence.watch is not None)),
         height=_TOP + _ROW * len(items) + 66,
         table=_table(items),
@@ -75,7 +75,7 @@ def _drawing(items: Sequence[CoverageItem], *, asked: bool) -> Iterator[str]:
             unasked = _RUNGS[step] == "returns_data" and not asked
             yield svg.rect(x + 1, y + 3, wide - 2, 16, "rung none" if step > top or unasked else _kind(item))
         if top == 0:
-            yield svg.text(_LEFT + 8, y + 15, "missing", "inside")
+            yield svg.text(_LEFT + 8, y + 15, "missing", "halo")
     yield from _scale(_TOP + _ROW * len(items), wide)
 
 
@@ -95,11 +95,12 @@ def _scale(top: float, wide: float) -> Iterator[str]:
 # --------------------------------------------------------------------------------------------------------------- words
 
 
-def _summary(items: Sequence[CoverageItem]) -> str:
+def _summary(items: Sequence[CoverageItem], *, asked: bool) -> str:
     told = [f"{_name(i)}: {_rung(i)}{', some names dead' if i.dead else ''}" for i in items if i.concept in _FIRST]
     alerted = sum(bool(i.alerts) for i in items)
     text = "; ".join(told) or f"{len(items)} things to watch"
-    return f"{text[:1].upper()}{text[1:]}. {alerted} of {len(items)} have an alert."
+    unasked = "" if asked else " No live Prometheus was asked, so that nobody knows which queries return data."
+    return f"{text[:1].upper()}{text[1:]}. {alerted} of {len(items)} have an alert.{unasked}"
 
 
 def _table(items: Sequence[CoverageItem]) -> Table:

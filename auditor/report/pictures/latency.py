@@ -15,6 +15,7 @@ from auditor.report import svg
 from auditor.report.figures import latency, rank, rate
 from auditor.report.harmless import clean
 from auditor.report.picture import Bar, Picture, Table, bars
+from auditor.report.pictures.limits import said
 from auditor.report.words import STATUS_WORDS, number, quantity, weight
 from auditor.units import plain
 
@@ -43,6 +44,11 @@ class _Curve:
         found = rank([-v for v in self.values] if self.floor else self.values, share) or 0.0
         return -found if self.floor and found else found
 
+    @property
+    def failed(self) -> int:
+        """How many have no value of their own."""
+        return sum(1 for v in self.values if not v or math.isinf(v))
+
     def words(self, value: float) -> str:
         """A value of it."""
         return rate(value) if self.floor else latency(value)
@@ -60,7 +66,7 @@ def _picture(report: Report, rule: str, objectives: Sequence[Objective]) -> Pict
     if not curves:
         return None
     findings = {f.subject or "": f for f in report.findings if f.rule == rule}
-    keys, top = svg.legend(list(_keys(curves, objectives)))
+    keys, top = svg.legend(list(_keys(curves, judged=any(f.measured for f in findings.values()))))
     plot = _plot(rule, curves, objectives, findings, top + 30)
     title, _ = _TITLES[rule]
     return Picture(
@@ -92,13 +98,19 @@ def _plot(
 ) -> svg.Plot:
     last = max([*(1 - 1 / len(c.values) for c in curves), *(o.share for o in objectives), 0.9])
     shares = [s for s in _SHARES if s <= last]
-    x = svg.Axis(1.0, 1 / (1 - min(last, 0.99995)), _LEFT, _RIGHT, log=True)
+    x = svg.Axis(1.0, _odds(last), _LEFT, _RIGHT, log=True)
     ends = [end for f in findings.values() if f.measured for end in (f.measured.low, f.measured.high) if end]
     seen = [v for c in curves for v in c.values if math.isfinite(v) and v > 0]
-    y = svg.Axis.over([*seen, *ends, *(o.limit for o in objectives)], (top + _HIGH, top), log=_wide(seen))
-    unit = "tokens/s" if curves[0].floor else "s"
+    most = max(*seen, *(o.limit for o in objectives)) * (1.15 if any(c.failed for c in curves) else 1.0)
+    y = svg.Axis.over([*seen, *ends, *(o.limit for o in objectives), most], (top + _HIGH, top), log=_wide(seen))
+    word = plain if curves[0].floor else lambda seconds: quantity(seconds, "s")
     title = "share of requests that are as fast or faster"
-    return svg.Plot(x, y, title, _TITLES[rule][1], _percent, lambda v: quantity(v, unit), [1 / (1 - s) for s in shares])
+    return svg.Plot(x, y, title, _TITLES[rule][1], _percent, word, [_odds(s) for s in shares])
+
+
+def _odds(share: float) -> float:
+    """Where a share stands on the axis: one in so many does worse."""
+    return 1 / (1 - min(share, _SHARES[-1]))
 
 
 def _percent(odds: float) -> str:
@@ -109,13 +121,14 @@ def _wide(seen: Sequence[float]) -> bool:
     return max(seen) > 20 * min(seen)
 
 
-def _keys(curves: Sequence[_Curve], objectives: Sequence[Objective]) -> Iterator[svg.Key]:
+def _keys(curves: Sequence[_Curve], *, judged: bool) -> Iterator[svg.Key]:
     for position, curve in enumerate(curves):
         name = "all requests" if curve.cls is None else clean(curve.cls, 24)
-        yield svg.Key("line", f"curve curve{position % 4}", f"{name} ({len(curve.values)})")
-    unit = "tokens/s" if curves[0].floor else "s"
-    yield from (svg.Key("dash", "slo", f"SLO {clean(o.subject, 30)} {quantity(o.limit, unit)}") for o in objectives)
-    yield svg.Key("line", "interval", "interval of the verdict")
+        failed = f", {curve.failed} failed" if curve.failed else ""
+        yield svg.Key("line", f"curve curve{position % 4}", f"{name} ({len(curve.values)}{failed})")
+    yield svg.Key("dash", "slo", "SLO")
+    if judged:
+        yield svg.Key("line", "interval", "interval of the verdict")
 
 
 def _drawing(
@@ -123,24 +136,26 @@ def _drawing(
 ) -> str:
     parts = [plot.frame()]
     for objective in objectives:
-        at, limit = plot.x(1 / (1 - objective.share)), plot.y(objective.limit)
-        parts += [
-            svg.line(plot.x.start, limit, plot.x.end, limit, "slo"),
-            svg.line(at, plot.y.start, at, limit, "drop"),
-        ]
+        at = plot.x(_odds(objective.share))
+        parts.append(svg.line(at, plot.y.start, at, plot.y(objective.limit), "drop"))
     parts += [svg.path(_points(plot, c), f"curve curve{i % 4}") for i, c in enumerate(curves)]
-    return "".join(parts) + "".join(_interval(plot, o, findings.get(o.subject)) for o in objectives)
+    parts += [_interval(plot, o, findings.get(o.subject)) for o in objectives]
+    return "".join([*parts, plot.limits((o.limit, said(o)) for o in objectives)])
 
 
 def _points(plot: svg.Plot, curve: _Curve) -> list[tuple[float, float]]:
-    """A step a request, thinned to a step a unit of width: the (i+1)th best of n stands at the share i/n."""
+    """A step a request, thinned to a step a unit of width: the (i+1)th best of n stands at the share i/n.
+
+    Where requests failed the curve leaves the picture.
+    """
     n = len(curve.values)
     points: list[tuple[float, float]] = []
-    for i, value in enumerate(curve.values):
-        place = plot.x(1 / (1 - i / n)), plot.y.end if math.isinf(value) else plot.y(value)
-        if i in (0, n - 1) or place[0] - points[-1][0] >= 1:
+    last = n - curve.failed - 1
+    for i, value in enumerate(curve.values[: last + 1]):
+        place = plot.x(_odds(i / n)), plot.y(value)
+        if i in (0, last) or place[0] - points[-1][0] >= 1:
             points.append(place)
-    return points
+    return [*points, (points[-1][0], plot.y.start if curve.floor else plot.y.end)] if curve.failed else points
 
 
 def _interval(plot: svg.Plot, objective: Objective, finding: Finding | None) -> str:
@@ -148,7 +163,7 @@ def _interval(plot: svg.Plot, objective: Objective, finding: Finding | None) -> 
     found = finding.measured if finding is not None else None
     if found is None or (found.low is None and found.high is None):
         return ""
-    at = plot.x(1 / (1 - objective.share))
+    at = plot.x(_odds(objective.share))
     worst = plot.y.start if objective.metric == "tps" else plot.y.end
     low, high = (worst if end is None else plot.y(end) for end in (found.low, found.high))
     bar = [svg.line(at, low, at, high, "interval"), *(svg.line(at - 4, e, at + 4, e, "interval") for e in (low, high))]

@@ -87,7 +87,7 @@ def _drawing(found: Memory, held: Sequence[tuple[str, float]], evidence: Evidenc
     shown.append(keys)
     if not held:
         return "".join(shown), bottom + 6
-    return "".join([*shown, *_demand(held, evidence, bottom + 28)]), bottom + 28 + 30 * len(held) + 26
+    return "".join([*shown, *_demand(held, evidence, bottom + 28)]), bottom + 28 + 36 * len(held) + 8
 
 
 def _ends(found: Memory, x: svg.Axis) -> Iterator[str]:
@@ -106,11 +106,11 @@ def _demand(held: Sequence[tuple[str, float]], evidence: Evidence, top: float) -
     x = svg.Axis(0.0, most, 1.0, svg.WIDTH - 1.0)
     yield svg.text(0, top, _demanded(evidence), "title")
     for position, (words, share) in enumerate(held):
-        y = top + 10 + 30 * position
-        yield svg.rect(x(0), y, x(1.0) - x(0), 22, "part part6")
-        yield svg.rect(x(0), y, x(share) - x(0), 22, f"part {'part4' if share <= 1 else 'over'}")
-        yield svg.text(8, y + 15, f"{words}: {percent(share)}", "inside")
-    yield svg.line(x(1.0), top + 6, x(1.0), top + 10 + 30 * len(held), "axis")
+        y = top + 20 + 36 * position
+        yield svg.text(0, y, f"{words}: {percent(share)}")
+        yield svg.rect(x(0), y + 5, x(1.0) - x(0), 12, "part part6")
+        yield svg.rect(x(0), y + 5, x(share) - x(0), 12, f"part {'part4' if share <= 1 else 'over'}")
+        yield svg.line(x(1.0), y + 2, x(1.0), y + 20, "axis")
 
 
 # --------------------------------------------------------------------------------------------------------------- words
@@ -118,8 +118,8 @@ def _demand(held: Sequence[tuple[str, float]], evidence: Evidence, top: float) -
 
 def _demanded(evidence: Evidence) -> str:
     pool, target = evidence.pool(), evidence.share_of_target or 0
-    size = f" of {plain(pool[0].kv.tokens)} tokens ({pool[1]})" if pool is not None else ""
-    return f"what {plain(target)} requests at once hold of the cache{size}"
+    size = f"{plain(pool[0].kv.tokens)} tokens ({pool[1]})" if pool is not None else "the cache"
+    return f"what {plain(target)} requests at once hold of {size}"
 
 
 def _summary(found: Memory, held: Sequence[tuple[str, float]], evidence: Evidence) -> str:

@@ -42,7 +42,7 @@ def _largest(parts: Sequence[Number]) -> str:
 def _drawing(parts: Sequence[Number]) -> Iterator[str]:
     top = max(part.high or part.value or 0.0 for part in parts)
     bottom = _TOP + _ROW * len(parts)
-    x = svg.Axis.over([top], (_LEFT, svg.WIDTH - 14.0))
+    x = svg.Axis.over([top], (_LEFT, svg.WIDTH - 24.0))
     for tick in x.ticks():
         yield svg.line(x(tick), _TOP, x(tick), bottom, "grid")
         yield svg.text(x(tick), bottom + 16, quantity(tick, "s") if tick else "0", "tick", "middle")

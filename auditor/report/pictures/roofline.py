@@ -44,7 +44,7 @@ def picture(report: Report) -> Picture | None:
     seen = [v for p in points for v in (p.intensity, *found.ridges)]
     x = svg.Axis.over([min(seen) / 3, max(seen) * 3], (_LEFT, _RIGHT), log=True)
     rates = [v for p in points for v in (p.roof, p.measured) if v] + [found.peak]
-    y = svg.Axis.over([min(rates) / 2, max(rates)], (top + 30 + _HIGH, top + 30), log=True)
+    y = svg.Axis.over([min(rates) / 4, max(rates)], (top + 30 + _HIGH, top + 30), log=True)
     plot = svg.Plot(x, y, "FLOP per byte moved", "FLOP/s of one device", plain, lambda v: quantity(v, "FLOP/s"))
     return Picture(
         key="roofline",
@@ -80,7 +80,7 @@ def _keys(found: Products, points: Sequence[_Point]) -> Iterator[svg.Key]:
     yield svg.Key("line", "limit", roof)
     yield svg.Key("ring", "ring", "the most at this work")
     if any(p.measured for p in points):
-        yield svg.Key("dot", "dots", "measured")
+        yield svg.Key("point", "point", "measured")
 
 
 def _drawing(plot: svg.Plot, found: Products, points: Sequence[_Point]) -> str:
@@ -89,23 +89,22 @@ def _drawing(plot: svg.Plot, found: Products, points: Sequence[_Point]) -> str:
     roof = [point for point in roof if point[1] >= plot.y.low]
     above = [(plot.x.end, plot.y.end), (plot.x(roof[0][0]), plot.y.end)]
     parts = [svg.path([*plot.at(roof), *above], "never", closed=True), plot.frame(), svg.path(plot.at(roof), "limit")]
-    return "".join([*parts, *(piece for p in points for piece in _place(plot, p))])
+    return "".join([*parts, *(piece for row, p in enumerate(points) for piece in _place(plot, p, row))])
 
 
-def _place(plot: svg.Plot, point: _Point) -> Iterator[str]:
+def _place(plot: svg.Plot, point: _Point, row: int) -> Iterator[str]:
+    """A phase's points over its name, which has a row of its own at the foot."""
     x, y = plot.x(point.intensity), plot.y(point.roof)
-    low = plot.y(point.measured) if point.measured else y
     yield svg.line(x, y, x, plot.y.start, "drop")
     yield svg.circle(x, y, 3.6, "ring")
     if point.measured:
-        yield svg.circle(x, low, 3.6, "point")
+        yield svg.circle(x, plot.y(point.measured), 3.6, "point")
     side = "end" if x > (plot.x.start + plot.x.end) / 2 else ""
-    yield svg.text(x + (-8 if side else 8), max(low, y) + 18, _label(point), "note", side)
+    yield svg.text(x + (-7 if side else 7), plot.y.start - 10 - 17 * row, _label(point), "halo", side)
 
 
 def _label(point: _Point) -> str:
-    share = f", {percent(point.measured / point.roof)} of the roof" if point.measured else ""
-    return f"{point.name}{share}"
+    return f"{point.name}, {percent(point.measured / point.roof)} of the roof" if point.measured else point.name
 
 
 # --------------------------------------------------------------------------------------------------------------- words

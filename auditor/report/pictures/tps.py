@@ -9,6 +9,7 @@ from auditor.report import svg
 from auditor.report.figures import figures
 from auditor.report.harmless import clean
 from auditor.report.picture import Bar, Picture, Table, bars
+from auditor.report.pictures.limits import said
 from auditor.theory.roofline import decode_limit
 from auditor.units import plain, quantity
 
@@ -36,10 +37,10 @@ def picture(report: Report) -> Picture | None:
     if not stops:
         return None
     target = evidence.target
-    keys, top = svg.legend(list(_keys(evidence, stops)))
     ends = [s.flight for s in stops] + ([float(target)] if target else [])
     x = svg.Axis.over(ends, (_LEFT, _RIGHT), log=True)
     bound = _bound(evidence, x)
+    keys, top = svg.legend(list(_keys(evidence, stops, bound=bool(bound))))
     upper, lower = _plots(evidence, stops, bound, x, top + 30)
     return Picture(
         key="tps",
@@ -90,15 +91,16 @@ def _bound(evidence: Evidence, x: svg.Axis) -> list[tuple[float, float]]:
 # ------------------------------------------------------------------------------------------------------------- drawing
 
 
-def _keys(evidence: Evidence, stops: Sequence[_Stop]) -> Iterator[svg.Key]:
+def _keys(evidence: Evidence, stops: Sequence[_Stop], *, bound: bool) -> Iterator[svg.Key]:
     contexts = sorted({s.context for s in stops if s.context is not None})
     for position, context in enumerate(contexts[:4]):
         yield svg.Key("line", f"curve curve{position % 4}", f"ladder at {plain(context)} tokens")
     if any(s.context is None for s in stops):
-        yield svg.Key("dot", "dots", "the traffic, p50 to p05")
-    floors = evidence.profile.objectives("tps")
-    yield from (svg.Key("dash", "slo", f"SLO {clean(o.subject, 24)} {quantity(o.limit, '/s')}") for o in floors)
-    yield svg.Key("line", "limit", "physical limit")
+        yield svg.Key("point", "point", "the traffic, p50 to p05")
+    if evidence.profile.objectives("tps"):
+        yield svg.Key("dash", "slo", "SLO")
+    if bound:
+        yield svg.Key("line", "limit", "limit at the traffic's lengths")
     if evidence.target:
         yield svg.Key("line", "target", f"target {plain(evidence.target)}")
 
@@ -126,19 +128,16 @@ def _lanes(stops: Sequence[_Stop]) -> list[tuple[str, list[_Stop]]]:
 
 def _stream(plot: svg.Plot, evidence: Evidence, stops: Sequence[_Stop], bound: Sequence[tuple[float, float]]) -> str:
     curve = [p for p in bound if p[1] <= plot.y.high]
-    over = [(plot.x.end, plot.y.end), (plot.x(curve[0][0]), plot.y.end)] if curve else []
-    parts = [svg.path([*plot.at(curve), *over], "never", closed=True), plot.frame(ticks=5), _target(plot, evidence)]
-    parts += [svg.path(plot.at(curve), "limit")]
-    for objective in evidence.profile.objectives("tps"):
-        parts.append(svg.line(plot.x.start, plot.y(objective.limit), plot.x.end, plot.y(objective.limit), "slo"))
+    parts = [plot.frame(ticks=5), _target(plot, evidence), svg.path(plot.at(curve), "limit")]
     for cls, lane in _lanes(stops):
         places = plot.at([(s.flight, s.tps) for s in lane])
-        parts += [svg.path(places, cls), svg.dots(places, cls)]
+        parts += [svg.path(places, cls), svg.dots(places, f"spot {cls}")]
     for stop in (s for s in stops if s.context is None):
         px = plot.x(stop.flight)
         parts.append(svg.line(px, plot.y(stop.tps), px, plot.y(stop.slow or plot.y.low), "interval"))
         parts.append(svg.circle(px, plot.y(stop.tps), 3.4, "point"))
-    return "".join(parts)
+    floors = evidence.profile.objectives("tps")
+    return "".join([*parts, plot.limits((o.limit, said(o)) for o in floors)])
 
 
 def _total(plot: svg.Plot, evidence: Evidence, stops: Sequence[_Stop], bound: Sequence[tuple[float, float]]) -> str:
@@ -146,7 +145,7 @@ def _total(plot: svg.Plot, evidence: Evidence, stops: Sequence[_Stop], bound: Se
     parts = [plot.frame(ticks=5), _target(plot, evidence), svg.path(plot.at(curve), "limit")]
     for cls, lane in _lanes(stops):
         places = plot.at([(s.flight, s.total) for s in lane if s.total])
-        parts += [svg.path(places, cls), svg.dots(places, cls)]
+        parts += [svg.path(places, cls), svg.dots(places, f"spot {cls}")]
     mixes = [(s.flight, s.total) for s in stops if s.context is None and s.total]
     return "".join([*parts, *(svg.circle(px, py, 3.4, "point") for px, py in plot.at(mixes))])
 
@@ -165,7 +164,7 @@ def _summary(evidence: Evidence, stops: Sequence[_Stop]) -> str:
     parts = [f"A stream decodes {plain(first.tps)} tokens a second at {plain(round(first.flight))} in flight"]
     if last is not first:
         parts.append(f"{plain(last.tps)} at {plain(round(last.flight))}")
-    floors = [f"{clean(o.subject, 24)} {quantity(o.limit, '/s')}" for o in evidence.profile.objectives("tps")]
+    floors = list(map(said, evidence.profile.objectives("tps")))
     return ", ".join(parts) + (f"; the SLO asks for {' and '.join(floors)}." if floors else ".")
 
 

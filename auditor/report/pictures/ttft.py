@@ -10,8 +10,8 @@ from auditor.measurement import Measurement, Sample
 from auditor.profile import Objective
 from auditor.report import svg
 from auditor.report.figures import latency, rank
-from auditor.report.harmless import clean
 from auditor.report.picture import Bar, Picture, Table, bars
+from auditor.report.pictures.limits import said
 from auditor.theory.roofline import prefill_limit
 from auditor.units import plain, quantity
 
@@ -54,7 +54,8 @@ def picture(report: Report) -> Picture | None:
     bound = _bound(evidence, x)
     keys, top = svg.legend(list(_keys(seen, objectives, bool(bound))))
     bottom = top + 30 + _HIGH
-    y = svg.Axis.over([t for _, t in (*known, *bound)] + limits, (bottom, top + 30), log=True)
+    times = [t for _, t in (*known, *bound)] + limits
+    y = svg.Axis.over([*times, max(times) * (1.3 if seen.failed else 1.0)], (bottom, top + 30), log=True)
     plot = svg.Plot(x, y, "prompt tokens", "seconds to the first token", plain, lambda v: quantity(v, "s"))
     table = _table(evidence, seen)
     return Picture(
@@ -111,13 +112,10 @@ def _keys(seen: _Seen, objectives: Sequence[Objective], bound: bool) -> Iterator
         yield svg.Key("cross", "fail", "failed (at the top)")
     if seen.alone:
         yield svg.Key("ring", "ring", "alone")
-    yield from (svg.Key("dash", "slo", f"SLO {_said(o)}") for o in objectives)
+    if objectives:
+        yield svg.Key("dash", "slo", "SLO")
     if bound:
         yield svg.Key("line", "limit", "physical limit")
-
-
-def _said(objective: Objective) -> str:
-    return f"{clean(objective.subject, 30)} {quantity(objective.limit, 's')}"
 
 
 def _drawing(plot: svg.Plot, seen: _Seen, objectives: Sequence[Objective], bound: list[Point]) -> str:
@@ -129,11 +127,11 @@ def _drawing(plot: svg.Plot, seen: _Seen, objectives: Sequence[Objective], bound
             svg.path([*curve, *floor], "never", closed=True) if curve else "",
             plot.frame(),
             svg.path(curve, "limit"),
-            *(svg.line(plot.x.start, plot.y(o.limit), plot.x.end, plot.y(o.limit), "slo") for o in objectives),
             svg.dots(plot.at(seen.within), "dots"),
             svg.crosses(plot.at(seen.missed), "miss"),
             svg.crosses([(plot.x(n), ceiling) for n, _ in seen.failed], "fail"),
             *(svg.circle(px, py, 3.2, "ring") for px, py in sorted(set(plot.at(seen.alone)))[:200]),
+            plot.limits((o.limit, said(o)) for o in objectives),
         )
     )
 
@@ -145,7 +143,7 @@ def _summary(seen: _Seen, objectives: Sequence[Objective], bound: bool) -> str:
     parts = []
     if total := len(seen.loaded):
         over = len(seen.missed) + len(seen.failed)
-        against = " and ".join(_said(o) for o in objectives)
+        against = " and ".join(said(o) for o in objectives)
         parts.append(
             f"{over} of {total} requests under load miss {against} or fail" if against else f"{total} requests"
         )
