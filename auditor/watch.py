@@ -223,7 +223,7 @@ class Observed:
     A page's window is since the engine started (None where that is unknown). `histograms` by concept: prompt_len,
     output_len, and in passive mode ttft, tpot, e2e, queue_time; `values` are counters over the window (requests,
     refusals, aborted, errors, preemptions; `unknown` requests that nobody saw end) and peaks of gauges (running,
-    waiting, in_flight, kv_usage), `up` the least share of a slice in which targets answered, `instances` how many there
+    waiting, in_flight, kv_usage), `up` the least share of a slice in which a target answered, `instances` how many there
     are. `slices` cut the window of a passive audit in order of time.
     """
 

@@ -20,9 +20,9 @@ FIX = {
     "requests": "let the panels and the audit read every replica that answers here (endpoint.metrics: one URL each)",
     "prompt tokens": "compare the replies' usage with the engine's counter: a gateway may count by its own tokenizer",
     "output tokens": "compare the replies' usage with the engine's counter: a gateway may count by its own tokenizer",
-    "TTFT, mean": "measure TTFT where users are: a gateway's own histogram, or a probe beside them",
-    "time per token, mean": "let the stream through every proxy: no buffering, no compression of text/event-stream",
-    "KV usage, mean": "draw the gauge as a share of the pool, at most over replicas (vLLM's perc is 0 to 1)",
+    "mean TTFT": "measure TTFT where users are: a gateway's own histogram, or a probe beside them",
+    "mean time per token": "let the stream through every proxy: no buffering, no compression of text/event-stream",
+    "mean KV usage": "draw the gauge as a share of the pool, at most over replicas (vLLM's perc is 0 to 1)",
 }
 
 

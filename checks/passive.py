@@ -78,11 +78,14 @@ def errors(evidence: Evidence, window: Observed, objective: Objective, *, declar
     )
     status = _outcome(evidence, all_of, objective.share, _error_effect(window))
     rest["required"] = Number(name="error rate", value=objective.limit, unit="share", provenance="declared")
-    shares = [x / all_of.n for x in (all_of.least, all_of.most)]
     rest["measured"] = Number(
-        name="error rate", value=None, unit="share", provenance="served", low=shares[0], high=min(1.0, shares[1]),
+        name="error rate, at most",
+        value=min(1.0, all_of.most / all_of.n),
+        unit="share",
+        provenance="served",
         n=round(all_of.n),
-    )  # fmt: skip
+        note=f"{percent(all_of.least / all_of.n)} for certain",
+    )
     why = f"Over {_long(window)} {_span(all_of)} of {count(all_of.n, 'request')} failed in the engine, "
     why += f"{percent(objective.limit)} may"
     doubt = _strange(evidence, window) or (_down(window) if status == "pass" else None)
@@ -147,10 +150,8 @@ def _strange(evidence: Evidence, window: Observed) -> str | None:
 
 
 def _down(window: Observed) -> str | None:
-    up = window.values.get("up")
-    if up is None:
-        return "nothing shows whether the targets answered all the time (up)"
-    return None if up >= 1 else "a target did not answer for a while: what its users got then is not known"
+    """Whether anything tells how long the targets did not answer; what may have come then is among the unknown."""
+    return None if "up" in window.values else "nothing shows whether the targets answered all the time (up)"
 
 
 def _uncounted(window: Observed) -> str | None:
@@ -235,21 +236,23 @@ def _bound(objective: Objective, found: Beyond) -> str:
 
 
 def _number(window: Observed, concept: str, objective: Objective, name: str) -> Number:
-    """The bucket that holds the percentile, of the requests that the histogram holds."""
+    """The worse end of the bucket that holds the percentile, of the requests that the histogram holds."""
     table = window.histograms[concept].buckets
     low, high = buckets.holding(table, objective.share) or (0.0, math.inf)
-    unit = "s"
+    of = f"its bucket, of {count(table[-1][1], 'request')}"
     if objective.metric == "tps":
-        low, high, unit = (1 / high if high < math.inf else 0.0), (1 / low if low > 0 else math.inf), "tok/s"
-    return Number(
-        name=name,
-        value=None,
-        unit=unit,
-        provenance="served",
-        low=low,
-        high=high if high < math.inf else None,
-        note=f"its bucket, of {count(table[-1][1], 'request')}",
-    )
+        value, other, words, unit = (
+            (1 / high if high < math.inf else 0.0),
+            (1 / low if low else math.inf),
+            "at least",
+            "tok/s",
+        )
+    elif high < math.inf:
+        value, other, words, unit = high, low, "at most", "s"
+    else:
+        return Number(name=f"{name}, more than", value=low, unit="s", provenance="served", note=of)
+    note = f"{quantity(other, unit)} to {quantity(value, unit)} is {of}"
+    return Number(name=f"{name}, {words}", value=value, unit=unit, provenance="served", note=note)
 
 
 def _span(found: Beyond) -> str:

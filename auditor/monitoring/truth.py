@@ -175,8 +175,8 @@ class _Sides:
         if server is None or client is None:
             return None
         if not self.same:
-            return self._told("TTFT, mean", server, client, "s", unsure="not the same requests")
-        return replace(self._told("TTFT, mean", server, client, "s"), note=self._parts(server, client))
+            return self._told("mean TTFT", server, client, "s", unsure="not the same requests")
+        return replace(self._told("mean TTFT", server, client, "s"), note=self._parts(server, client))
 
     def _parts(self, server: float, client: float) -> str:
         """Where a first token's time goes: waiting and reading in the engine, the rest on the way."""
@@ -193,10 +193,10 @@ class _Sides:
         if server is None or client is None:
             return None
         if not self.same:
-            return self._told("time per token, mean", server, client, "s a token", unsure="not the same requests")
+            return self._told("mean time per token", server, client, "s a token", unsure="not the same requests")
         slower = client > server
         note = "tokens are held up between engine and client" if slower else "the panel's tokens are slower than here"
-        return self._told("time per token, mean", server, client, "s a token", note=note)
+        return self._told("mean time per token", server, client, "s a token", note=note)
 
     # ------------------------------------------------------------------------------------------------------- KV in use
 
@@ -208,16 +208,16 @@ class _Sides:
         if server is None:
             return None
         if not self.frame.pool:
-            return self._told("KV usage, mean", server, None, "share", unsure="the size of the pool is not known")
+            return self._told("mean KV usage", server, None, "share", unsure="the size of the pool is not known")
         if self.frame.replicas > 1 or any(shape.prefix_tokens for shape in self.load.load.shapes):
             unsure = "replicas share the load" if self.frame.replicas > 1 else "requests share the blocks of prefixes"
-            return self._told("KV usage, mean", server, None, "share", unsure=unsure)
+            return self._told("mean KV usage", server, None, "share", unsure=unsure)
         held = [sum(_held(s, reading.at, self.frame.block) for s in self.samples) for reading in free]
         client = math.fsum(held) / len(held) / self.frame.pool
         note = "the gauge is not the share of the pool in use"
         if client and PERCENT[0] <= server / client <= PERCENT[1]:
             note = "the gauge is in percent where a share is expected"
-        return self._told("KV usage, mean", server, client, "share", note=note)
+        return self._told("mean KV usage", server, client, "share", note=note)
 
     # ---------------------------------------------------------------------------------------------------------- panels
 

@@ -1,8 +1,9 @@
 """What a Prometheus saw of a service over a window, cut in slices: exact counts from the samples at their edges.
 
 `rate()` and `increase()` stretch what they see to the window's ends, so that their counts are estimates; differences of
-samples are counts. What no sample shows (requests between the last scrape and a restart, the past of a target that is
-new to Prometheus) is counted as unknown, by what the slice before had, and never as good.
+samples are counts. What no sample shows (requests between the last scrape and a restart, while a target did not answer,
+or in the past of a target that is new to Prometheus) is counted as unknown, by what came just before, and never as
+good.
 """
 
 import math
@@ -87,9 +88,11 @@ def observed(read: Read) -> Observed:
     gains = {concept: _gains(tracks, read.edges, alive) for concept, tracks in read.histograms.items()}
     counts = {name: _gains(tracks, read.edges, alive) for name, tracks in _by_reason(read.counters).items()}
     gauges = {name: _values(tracks, read.edges) for name, tracks in read.gauges.items()}
+    for gain in gains.values():
+        _lose(gain, alive, read.edges)
     slices = tuple(_slice(i, read.edges, gains, counts, gauges, alive) for i in range(1, read.edges.count + 1))
     histograms = {c: found for c in gains if (found := summed(s.histograms[c] for s in slices if c in s.histograms))}
-    values = {name: sum(gain.total for gain in by) for name, found in counts.items() if (by := found.gained)}
+    values = {name: sum(gain.total for gain in by) for name, count in counts.items() if (by := count.gained)}
     values |= dict.fromkeys((name for name in read.zero if name not in values), 0.0)
     values |= {name: max(seen) for name, listed in gauges.items() if (seen := [x for x in listed if x is not None])}
     values["unknown"] = max((sum(found.unknown) for found in gains.values()), default=0.0)
@@ -198,6 +201,16 @@ def _count(states: Sequence[_State], labels: Mapping[str, str], alive: "_Alive",
         found.unknown[-1] += recent
 
 
+def _lose(found: _Gains, alive: "_Alive", edges: Edges) -> None:
+    """Count what may have come while a target did not answer: in proportion to the time, at the rate seen last."""
+    recent = 0.0
+    for i in range(1, edges.count + 1):
+        now, share = found.at(i).get("count", 0.0), alive.share(i)
+        if share is not None and share < 1:
+            found.unknown[i] += (1 - share) * max(now, recent)
+        recent = now or recent
+
+
 def _states(tracks: Iterable[Track], edges: Edges) -> dict[_Key, list[_State]]:
     """Each series' parts at every edge (empty where it has no sample); ranks of one engine count once, the highest."""
     found: dict[_Key, list[_State]] = {}
@@ -252,7 +265,7 @@ class _Alive:
         return bool((self.up.get(_target(labels)) or [None] * (i + 1))[i])
 
     def share(self, i: int) -> float | None:
-        """The least share of a slice in which a target that was scraped answered; None where none was."""
+        """The share of a slice in which the target that answered least did; None where none was scraped."""
         return min((x for listed in self.up.values() if (x := listed[i]) is not None), default=None)
 
     def values(self, tracks: Sequence[Track]) -> dict[str, float]:

@@ -176,9 +176,9 @@ class _Asked:
         return found
 
     async def up(self, tracks: Sequence[Result]) -> tuple[Result, ...]:
-        """The least of `up` over each slice, for the targets of these series."""
+        """The share of each slice in which the targets of these series answered."""
         targets = {(t.labels.get("job", ""), t.labels.get("instance", "")) for t in tracks}
-        found = await self._range(f"min_over_time(up[{self._span(self.edges.step)}])")
+        found = await self._range(f"avg_over_time(up[{self._span(self.edges.step)}])")
         return tuple(r for r in found if (r.labels.get("job", ""), r.labels.get("instance", "")) in targets)
 
     def _series(self, name: str) -> str:

@@ -39,16 +39,16 @@ def findings(rule: str, found: Evidence):
 def test_both_accounts_agree():
     (passed,) = findings("M430", evidence()).values()
     assert (passed.status, passed.deciding) == ("pass", False)
-    assert passed.why == "The engine's page and the client agree: requests, output tokens, TTFT, mean."
+    assert passed.why == "The engine's page and the client agree: requests, output tokens, mean TTFT."
     (shown,) = findings("M431", evidence()).values()
     assert shown.status == "pass"
 
 
 def test_time_between_engine_and_users_is_named_with_the_queue():
-    found = findings("M430", evidence(mean=0.25, queue=0.1))["TTFT, mean in slo"]
+    found = findings("M430", evidence(mean=0.25, queue=0.1))["mean TTFT in slo"]
     assert found.status == "warn"
     assert found.why == (
-        "TTFT, mean: 250 ms by the server, 400 ms here: 100 ms in its queue, 150 ms until the token, "
+        "Mean TTFT: 250 ms by the server, 400 ms here: 100 ms in its queue, 150 ms until the token, "
         "150 ms between engine and client, which no panel of it shows."
     )
     assert [n.provenance for n in found.numbers] == ["served", "measured"]

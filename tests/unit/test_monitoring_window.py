@@ -121,7 +121,9 @@ def test_gauges_at_their_highest_and_what_is_pending_at_the_end():
 
 def test_how_much_of_a_slice_its_targets_answered():
     found = seen(ttft([0, 1, 2, 3, 4], [0, 1, 2, 3, 4]), up=(1, 1, 0, 1, 1))
-    assert found.values["up"] == 0
+    assert (found.values["up"], found.values["unknown"]) == (0, 1)
+    half = seen(ttft([0, 10, 20, 40, 40], [0, 0, 0, 0, 0]), up=(1, 1, 0.5, 1, 0.9))
+    assert half.values["unknown"] == pytest.approx(5 + 2)  # half of the 10, a tenth of the 20 that came last
     assert "up" not in seen(ttft([0, 1, 2, 3, 4], [0, 1, 2, 3, 4]), up=None).values
 
 

@@ -52,7 +52,7 @@ def load(samples=None, *, before=None, after=None, during=(), counters=None, **r
     )
 
 
-def told(measurement, frame=None, name="TTFT, mean"):
+def told(measurement, frame=None, name="mean TTFT"):
     return {a.quantity: a for a in agreements([measurement], frame or Frame())}[name]
 
 
@@ -151,8 +151,8 @@ def test_output_tokens_that_were_counted_from_events_compare_with_nothing():
 
 def test_times_per_token_are_compared_as_the_server_counts_them():
     after = {"ttft": histogram(20, 0.4), "tpot": histogram(20, 0.02)}
-    assert told(load(after=after), name="time per token, mean").verdict == "agrees"
-    late = told(load(after=after | {"tpot": histogram(200, 0.01)}), name="time per token, mean")
+    assert told(load(after=after), name="mean time per token").verdict == "agrees"
+    late = told(load(after=after | {"tpot": histogram(200, 0.01)}), name="mean time per token")
     assert (late.server, late.client) == (pytest.approx(0.01), pytest.approx(0.02))
     assert (late.verdict, late.note) == ("differs", "tokens are held up between engine and client")
 
@@ -167,7 +167,7 @@ def reading(at, usage, waiting=0.0):
     [(0.1, "agrees", ""), (0.12, "agrees", ""), (10.0, "differs", "in percent"), (0.4, "differs", "not the share")],
 )
 def test_kv_usage_beside_the_tokens_in_flight(usage, verdict, words):
-    found = told(load(during=[reading(0.5, usage)]), Frame(pool=1120, block=16), "KV usage, mean")
+    found = told(load(during=[reading(0.5, usage)]), Frame(pool=1120, block=16), "mean KV usage")
     assert (found.client, found.verdict) == (pytest.approx(0.1), verdict)
     assert words in found.note
 
@@ -180,7 +180,7 @@ def test_kv_usage_is_not_compared_where_nobody_knows_who_holds_it():
         (load(during=quiet), replace(pool, replicas=2)),
         (load(during=quiet, shapes=shared), pool),
     ):
-        assert told(measurement, frame, "KV usage, mean").verdict == "unknown"
+        assert told(measurement, frame, "mean KV usage").verdict == "unknown"
     assert not agreements([load(during=[reading(0.5, 0.1, waiting=3.0)])], pool)
 
 
