@@ -161,9 +161,10 @@ def test_coverage_asks_what_the_files_draw(running: Running, board: Path, capsys
 
 
 def test_coverage_tells_in_a_table_what_carries_the_series(
-    running: Running, board: Path, capsys: pytest.CaptureFixture[str]
+    running: Running, board: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command([board], engine="vllm", engine_version="0.18.0", prometheus=running.url, window="1m")
+    monkeypatch.chdir(board.parent)
+    command([Path(board.name)], engine="vllm", engine_version="0.18.0", prometheus=running.url, window="1m")
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
     assert " ".join(" ".join(lines[-2:]).split()) == (
