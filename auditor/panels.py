@@ -1,15 +1,31 @@
-"""The query that shows each concept of question 4, written with the series that an engine has.
+"""The query that shows each concept of question 4, written with the series that an engine has, and what shows it now.
 
 A series is a name, or a selector (`name{label="value"}`) where one name carries several concepts. `names` maps the
 catalogue's concepts to them, most preferred first.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
-__all__ = ["Names", "advice", "mean", "offered_first", "quantile", "query", "scale", "share_of_gpu"]
+from auditor.watch import Coverage, Flaw, Query
+
+__all__ = [
+    "Names",
+    "advice",
+    "asked",
+    "mean",
+    "offered_first",
+    "quantile",
+    "queries",
+    "query",
+    "rests_on",
+    "scale",
+    "share_of_gpu",
+]
 
 Names = Mapping[str, tuple[str, ...]]
 
+_MEMORY = ("kv_usage", "kv_used", "kv_free", "gpu_memory", "gpu_memory_free", "memory")
+_TPS = ("generation_tokens", "gen_throughput", "tpot", "tps")
 _RATE = "[5m]"
 
 
@@ -88,3 +104,23 @@ def _first(names: Names, concept: str, written: Callable[[str], str]) -> str | N
 def _rate(name: str, part: str = "") -> str:
     base, brace, labels = name.partition("{")
     return f"rate({base}{part}{brace}{labels}{_RATE})"
+
+
+# ------------------------------------------------------------------------------------------------------ what is shown
+
+
+def asked(concept: str) -> str | None:
+    """Which of ttft, tps and memory a concept of the catalogue belongs to."""
+    return "memory" if concept in _MEMORY else "tps" if concept in _TPS else concept if concept == "ttft" else None
+
+
+def rests_on(coverage: Coverage, flaws: Iterable[Flaw], concept: str) -> bool:
+    """Whether every query that shows a concept has one of these flaws."""
+    flawed = [(flaw.where, set(flaw.names)) for flaw in flaws]
+    shown = queries(coverage, concept)
+    return bool(shown) and all(any(q.where == w and n & set(q.names) for w, n in flawed) for q in shown)
+
+
+def queries(coverage: Coverage, concept: str | None = None) -> tuple[Query, ...]:
+    """The panels' queries of a concept (None: of all); alerts left out."""
+    return tuple(q for q in coverage.queries if q.alert is None and (concept is None or concept in q.concepts))

@@ -6,10 +6,11 @@ live Prometheus says; without one they are skipped.
 
 from collections.abc import Iterator
 
+from auditor import panels
 from auditor.evidence import Check, Evidence, Finding, Number, Rule
 from auditor.units import quantity
 from auditor.watch import Answer, Query, Target, Watch
-from checks.monitoring_terms import ASKED, UNREAD, flavour, listed, queries, where
+from checks.monitoring_terms import ASKED, UNREAD, flavour, listed, where
 
 __all__ = ["RULES"]
 
@@ -194,7 +195,7 @@ def m425_empty(evidence: Evidence) -> Iterator[Finding]:
         yield _PART.skip("M425", f"{_NO_WATCH}, asked what the panels ask")
         return
     answers = {answer.query: answer for answer in watch.answers}
-    asked = [(query, answers[query.text]) for query in queries(coverage) if query.text in answers]
+    asked = [(query, answers[query.text]) for query in panels.queries(coverage) if query.text in answers]
     refused = [(query, answer) for query, answer in asked if answer.error]
     empty = [(q, a) for q, a in asked if a.series == 0 and not a.absent]
     if not asked:

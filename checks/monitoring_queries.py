@@ -7,20 +7,18 @@ read from the syntax trees of the queries.
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from auditor import panels
 from auditor.evidence import Check, Evidence, Finding, Rule, Severity, Status
 from auditor.watch import Coverage, Flaw
 from checks.monitoring_terms import (
     ASKED,
     UNREAD,
-    asked,
     covered,
     flavour,
     listed,
     panel,
     panel_remedies,
-    queries,
     ranks,
-    rests_on,
     title,
     where,
 )
@@ -94,7 +92,7 @@ def m413_ranks(evidence: Evidence) -> Iterator[Finding]:
     if several is None:
         yield _PART.skip("M413", f"{_PAGE}, or deployment.data_parallel")
         return
-    bare = [query for query in queries(evidence.coverage) if query.bare and query.concepts]
+    bare = [query for query in panels.queries(evidence.coverage) if query.bare and query.concepts]
     if several == 1 or not bare:
         why = (
             "Only one engine writes the series."
@@ -144,10 +142,10 @@ def m417_lifetime(evidence: Evidence) -> Iterator[Finding]:
     if not flaws:
         yield _PART.finding("M417", "pass", "Every histogram is taken over a window.")
         return
-    concepts = dict.fromkeys(asked(flaw.concept) or "other" for flaw in flaws)
+    concepts = dict.fromkeys(panels.asked(flaw.concept) or "other" for flaw in flaws)
     for concept in concepts:
-        those = tuple(flaw for flaw in flaws if (asked(flaw.concept) or "other") == concept)
-        alone = concept in ASKED and rests_on(evidence.coverage, those, concept)
+        those = tuple(flaw for flaw in flaws if (panels.asked(flaw.concept) or "other") == concept)
+        alone = concept in ASKED and panels.rests_on(evidence.coverage, those, concept)
         severity = "high" if alone else "low"
         yield _flawed("M417", evidence, those, "fail", deciding=alone, severity=severity, subject=concept)
 
@@ -161,7 +159,7 @@ def m419_mixed(evidence: Evidence) -> Iterator[Finding]:
         yield blind or _PART.skip("M419", UNREAD)
         return
     flaws = _found(evidence.coverage, "mixed_tokens")
-    if flaws and rests_on(evidence.coverage, flaws, "tps"):
+    if flaws and panels.rests_on(evidence.coverage, flaws, "tps"):
         yield _flawed("M419", evidence, flaws)
         return
     beside = "Prompt and generated tokens are added up, and another panel shows the generated ones alone."

@@ -4,21 +4,17 @@ from collections.abc import Iterable
 
 from auditor import panels
 from auditor.evidence import Coverage, CoverageItem, Evidence, Location
-from auditor.watch import Flaw, Query
 
 __all__ = [
     "ASKED",
     "UNREAD",
-    "asked",
     "covered",
     "flavour",
     "listed",
     "names",
     "panel",
     "panel_remedies",
-    "queries",
     "ranks",
-    "rests_on",
     "title",
     "where",
 ]
@@ -26,8 +22,6 @@ __all__ = [
 ASKED = {"ttft": "TTFT", "tps": "TPS", "memory": "memory"}
 UNREAD = "the coverage of dashboards and rules"
 _TITLES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp", "trtllm": "TensorRT-LLM"}
-_MEMORY = ("kv_usage", "kv_used", "kv_free", "gpu_memory", "gpu_memory_free", "memory")
-_TPS = ("generation_tokens", "gen_throughput", "tpot", "tps")
 
 
 def flavour(evidence: Evidence) -> str:
@@ -81,26 +75,6 @@ def panel(evidence: Evidence, concept: str) -> str | None:
 def panel_remedies(evidence: Evidence, concept: str) -> tuple[str, ...]:
     """How to show a concept: the query, or what to run beside an engine that has no metric of it."""
     return (panels.advice(concept, panel(evidence, concept), evidence.metric_names, title(evidence)),)
-
-
-def queries(coverage: Coverage, concept: str | None = None) -> tuple[Query, ...]:
-    """The panels' queries of a concept (None: of all); alerts left out."""
-    return tuple(q for q in coverage.queries if q.alert is None and (concept is None or concept in q.concepts))
-
-
-# --------------------------------------------------------------------------------------------------------------- doubts
-
-
-def asked(concept: str) -> str | None:
-    """Which of ttft, tps and memory a concept of the catalogue belongs to."""
-    return "memory" if concept in _MEMORY else "tps" if concept in _TPS else concept if concept == "ttft" else None
-
-
-def rests_on(coverage: Coverage, flaws: Iterable[Flaw], concept: str) -> bool:
-    """Whether every query that shows a concept has one of these flaws."""
-    flawed = [(flaw.where, set(flaw.names)) for flaw in flaws]
-    shown = queries(coverage, concept)
-    return bool(shown) and all(any(q.where == w and n & set(q.names) for w, n in flawed) for q in shown)
 
 
 def ranks(evidence: Evidence) -> int | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from auditor.cli import fixes
 from auditor.cli.options import positive
 from auditor.cli.output import write
 from auditor.errors import NothingMeasured, UsageError
@@ -15,6 +16,7 @@ from auditor.errors import NothingMeasured, UsageError
 if TYPE_CHECKING:
     from auditor.loading.files import TextFile
     from auditor.measurement import MetricsPage
+    from auditor.monitoring.standing import Place
     from auditor.watch import Coverage, CoverageItem, Watch
 
 __all__ = ["command"]
@@ -35,6 +37,9 @@ KeyName = Annotated[
     typer.Option("--prometheus-key-env", metavar="NAME", help="The variable that holds its token.", show_default=False),
 ]
 Window = Annotated[str, typer.Option("--window", metavar="TIME", help="How far back the queries are asked.")]
+Fix = Annotated[
+    bool, typer.Option("--fix", help="Print the panels and alerts that are missing: Grafana JSON, then rule YAML.")
+]
 Each = Annotated[bool, typer.Option("--each", help="One JSON line a file, each judged alone by what it names.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -179,6 +184,17 @@ def _item(item: "CoverageItem") -> dict[str, Any]:
     return {key: value for key, value in asdict(item).items() if value not in ("", ()) and key != "concept"}
 
 
+def _around(found: "Coverage", pages: list["MetricsPage"], place: "Place") -> list[str]:
+    """The lines of the table on the pages read, and on how to show what no panel shows."""
+    from auditor.report.coverage import advice, contents
+    from auditor.report.words import clean
+
+    lines = [line for url, what in contents(pages) for line in _wrap(f"{'page':<16}", clean(f"{url}: {what}"))]
+    for concept, what in advice(found, place.engine, place.version):
+        lines += _wrap(f"{'to show ' + concept:<16}", clean(what))
+    return lines
+
+
 def _table(found: "Coverage") -> str:
     from auditor.report.words import clean
 
@@ -214,6 +230,7 @@ def command(
     prometheus: Prometheus = None,
     prometheus_key_env: KeyName = None,
     window: Window = "1h",
+    fix: Fix = False,
     each: Each = False,
     as_json: AsJson = False,
 ) -> None:
@@ -228,10 +245,14 @@ def command(
     """
     from auditor.catalog.metrics import engines
     from auditor.monitoring.coverage import coverage
+    from auditor.monitoring.standing import Place
+    from auditor.report.coverage import advice, contents
     from auditor.units import DURATION
 
     if engine not in (*engines(), "generic", "auto"):
         raise UsageError(f"--engine {engine}: no metrics are known of it; known: {', '.join(engines())}")
+    if fix and each:
+        raise UsageError("--fix: is for the files as one set; leave --each away")
     pages = [_page(source) for source in metrics or ()]
     watch = None
     if prometheus is not None:
@@ -250,10 +271,18 @@ def command(
             write(json.dumps(_line(path, engine, engine_version, pages, watch)) + "\n")
         return
     found = coverage(_files([_file(path) for path in files], watch), engine, engine_version, pages, watch)
+    place = Place.of(engine, engine_version, pages)
+    if fix:
+        write(fixes.printed(found, place.engine, place.version, as_json=as_json))
+        return
     if as_json:
         items = {item.concept: _item(item) for item in found.items}
         rest = {key: getattr(found, key) for key in ("offered", "files", "unreadable", "invalid_queries")}
+        rest["flaws"] = fixes.flaws(found)
+        rest |= {"pages": dict(contents(pages)), "remedies": dict(advice(found, place.engine, place.version))}
         live = {"prometheus": _plain(watch)} if watch else {}
         write(json.dumps({"schema_version": 1, "concepts": items, **rest, **live}, indent=2) + "\n")
     else:
-        write(_table(found) + "".join(f"{line}\n" for line in (_watched(watch) if watch else ())))
+        more = [*_around(found, pages, place), *(_watched(watch) if watch else ())]
+        more += [part for line in fixes.lines(found) for part in _wrap(f"{'misleads':<16}", line)]
+        write(_table(found) + "".join(f"{line}\n" for line in more))
