@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from auditor.compared import Comparison
 from auditor.loads import Plan, Purpose
 from auditor.measurement import Measurement, Sample, Served, accepted_length
 from auditor.points import Nearest
@@ -76,8 +77,9 @@ class Evidence:
     theory with `setting_sources` saying where each came from; `flags` maps profile fields to the flag of the engine in
     use; `candidates` are other catalogue accelerators for remedies, `ranking` how they would serve the target;
     `metric_names` maps concepts to the engine's own metric names; `today` is the ISO date of the run; `nearest` says
-    where an audit that failed under load would pass; `watch` is what a live Prometheus says, `truth` the server's
-    numbers beside the client's, `observed` what users sent; `metrics_version` says what the measured numbers mean.
+    where an audit that failed under load would pass; `compared` how it stands to the runs before; `watch` is what a
+    live Prometheus says, `truth` the server's numbers beside the client's, `observed` what users sent;
+    `metrics_version` says what the measured numbers mean.
     """
 
     profile: Profile
@@ -104,6 +106,7 @@ class Evidence:
     metric_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     nearest: Nearest | None = None
+    compared: Comparison | None = None
     metrics_version: int = METRICS_VERSION
 
     def loads(self, purpose: Purpose) -> tuple[Measurement, ...]:

@@ -1,13 +1,13 @@
 """The pipeline: profile -> served -> plan -> measurements -> evidence -> findings -> report, one line a stage."""
 
+import asyncio
 import datetime
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
 
-from auditor import judgement, looks, nearest, plugins, store, verdict
+from auditor import baseline, judgement, looks, monitored, nearest, plugins, store, verdict
 from auditor.catalog import accelerators, metrics
 from auditor.emulator.process import start_process
 from auditor.emulator.spec import spec_from
@@ -19,14 +19,14 @@ from auditor.instruments.inputs import Inputs
 from auditor.instruments.load import Load as Asked
 from auditor.instruments.ranking import declared_prices, ranking
 from auditor.levels import Levels
-from auditor.loading import Here, Loaded, load_monitoring, load_profile, resolve_device, resolve_draft, resolve_model
+from auditor.loading import Here, Loaded, load_profile, resolve_device, resolve_draft, resolve_model
 from auditor.loads import Load, Logged, Plan
 from auditor.measurement import Measurement, Sample, Served
 from auditor.monitoring import truth
-from auditor.monitoring.coverage import coverage
+from auditor.options import Options, as_then, choices
 from auditor.plan.make import make_plan, without_loads
 from auditor.plan.pace import Pace, concurrency
-from auditor.probe import machine
+from auditor.probe import machine, observing
 from auditor.probe.discover import discover
 from auditor.probe.events import Event, Listener
 from auditor.probe.load import INTERRUPTED
@@ -39,21 +39,6 @@ from auditor.theory.device import Device
 
 __all__ = ["Event", "Options", "audit", "judge", "plan_offline", "unsaved"]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What the caller chose: which questions, on or off the network, where to save, what INCONCLUSIVE exits with.
-
-    None is "not chosen": a saved run is then judged as it was when it ran.
-    """
-
-    only: tuple[str, ...] | None = None
-    offline: bool = False
-    save: Path | None = None
-    on_inconclusive: str | None = None
-    today: str | None = None
-
-
 _RANKED = 8  # accelerators in time, and in money where prices are declared
 
 
@@ -63,14 +48,21 @@ async def audit(loaded: Loaded, options: Options, events: Listener) -> Report:
     events = redacting(events, store.redactor_of(loaded, evidence))
     for warning in (*loaded.warnings, *filter(None, (evidence.geometry_error, evidence.device_error))):
         events(Event(kind="note", text=f"warning: {warning}"))
-    with store.recording(options.save, loaded, evidence, _choices(options)) as keep:
-        if not options.offline:
+    before = baseline.read(options.baseline, evidence)
+    with store.recording(options.save, loaded, evidence, choices(options)) as keep:
+        if options.passive is not None:
+            evidence = await _passively(evidence, loaded, options.passive, events)
+        elif not options.offline:
             async with endpoint(evidence, loaded.key, events) as profile:
                 evidence = await discovered(evidence, profile, loaded, events)
+                evidence = await monitored.before(evidence, loaded, events)
+                evidence = await observing.lengths(evidence, loaded)
                 evidence = replace(evidence, plan=_planned(evidence, profile, loaded.log))
                 keep.update(evidence)
+                began = asyncio.get_running_loop().time()
                 evidence = await _measured(evidence, profile, loaded, keep, events, options.only)
-        evidence = keep.redact(_ranked(_compared(evidence)))
+                evidence = await monitored.after(evidence, loaded, events, began)
+        evidence = baseline.beside(keep.redact(_ranked(_compared(evidence))), before, options.min_effect)
         report = conclude(evidence, options)
         keep.finish(evidence, report)
         report = _with_failure(report, keep)
@@ -80,16 +72,22 @@ async def audit(loaded: Loaded, options: Options, events: Listener) -> Report:
 
 def judge(folder: Path, *, profile: Path | None, options: Options) -> Report:
     """Judge a saved run again, against its own profile or another one; sends nothing."""
-    evidence, options = store.load(folder), _chosen_then(options, store.load_options(folder))
+    evidence, options = store.load(folder), as_then(options, store.load_options(folder))
     if profile:
         loaded = load_profile(profile)
         _refuse_other_traffic(evidence, loaded)
         declared = replace(declare(loaded, options, _then(evidence)), today=evidence.today, offline=evidence.offline)
-        seen = replace(declared, plan=evidence.plan, measurements=evidence.measurements, nearest=evidence.nearest)
-        evidence = _ranked(_compared(with_served(seen, loaded, evidence.served)))
+        evidence = _ranked(_compared(with_served(_seen(declared, evidence), loaded, evidence.served)))
         with store.recording(None, loaded, evidence) as keep:
             evidence = keep.redact(evidence)
-    return conclude(evidence, options)
+    before = baseline.read(options.baseline, evidence)
+    return conclude(baseline.beside(evidence, before, options.min_effect), options)
+
+
+def _seen(declared: Evidence, then: Evidence) -> Evidence:
+    """What another profile declares, with what a saved run saw."""
+    kept = ("plan", "measurements", "nearest", "watch", "observed", "compared")
+    return replace(declared, **{name: getattr(then, name) for name in kept})
 
 
 def _refuse_other_traffic(evidence: Evidence, loaded: Loaded) -> None:
@@ -116,6 +114,7 @@ def conclude(evidence: Evidence, options: Options) -> Report:
         today=options.today or evidence.today,
         only=options.only,
         on_inconclusive=options.on_inconclusive or "inconclusive",
+        fail_on=options.fail_on or "low",
         interrupted=_interrupted(evidence),
     )
 
@@ -152,21 +151,6 @@ def redacting(events: Listener, redactor: Redactor) -> Listener:
     return lambda event: events(replace(event, text=redactor.text(event.text)) if event.text else event)
 
 
-def _choices(options: Options) -> dict[str, object]:
-    """What a saved run must remember to be judged again as it was."""
-    return {"only": options.only, "on_inconclusive": options.on_inconclusive}
-
-
-def _chosen_then(options: Options, saved: Mapping[str, Any]) -> Options:
-    """The options, with what was chosen when the run was made where nothing is chosen now."""
-    only, policy = saved.get("only"), saved.get("on_inconclusive")
-    return replace(
-        options,
-        only=options.only or (tuple(map(str, only)) if isinstance(only, list | tuple) else None),
-        on_inconclusive=options.on_inconclusive or (policy if isinstance(policy, str) else None),
-    )
-
-
 # -------------------------------------------------------------------------------------------------------------- stages
 
 
@@ -194,7 +178,7 @@ def with_served(evidence: Evidence, loaded: Loaded, served: Served | None) -> Ev
     draft = resolve_draft(loaded)
     settings, sources = resolve(profile, launch, served, evidence.geometry, evidence.device, draft=draft)
     engine, version = engine_of(profile, launch, served)[0], settings.engine_version
-    return replace(
+    known = replace(
         evidence,
         served=served,
         settings=settings,
@@ -203,8 +187,8 @@ def with_served(evidence: Evidence, loaded: Loaded, served: Served | None) -> Ev
         flags=flag_names(FLAVOURS[engine]),
         candidates=_candidates(evidence),
         metric_names=metrics.remedies(engine, version),
-        coverage=coverage(load_monitoring(loaded), engine, version, served.pages if served else ()),
     )
+    return replace(known, coverage=monitored.covered(known, loaded))
 
 
 def _candidates(evidence: Evidence) -> tuple[Device, ...]:
@@ -273,6 +257,14 @@ async def discovered(evidence: Evidence, profile: Profile, loaded: Loaded, event
     for warning in served.warnings:
         events(Event(kind="note", text=warning))
     return with_served(evidence, loaded, served)
+
+
+async def _passively(evidence: Evidence, loaded: Loaded, seconds: float, events: Listener) -> Evidence:
+    """The evidence with what Prometheus saw of the service and of its panels' queries; sends the service nothing."""
+    events(Event(kind="stage", text="ask Prometheus what users got"))
+    evidence = await observing.window(evidence, loaded, seconds)
+    evidence = await monitored.before(evidence, loaded, events)
+    return await monitored.after(evidence, loaded, events, asyncio.get_running_loop().time() - seconds)
 
 
 async def _measured(  # noqa: PLR0917

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from auditor.errors import UsageError
 from auditor.evidence import Check, Evidence, Finding, QuestionResult, Report, Status, Verdict, Waived
 from auditor.profile import Profile, Waiver
-from auditor.units import count as counted
+from auditor.units import count as noun_count
 
 __all__ = ["SCHEMA_VERSION", "decide"]
 
@@ -23,6 +23,7 @@ _SEVERITIES = ("high", "medium", "low")
 _EXIT: Mapping[Verdict, int] = {"READY": 0, "NOT READY": 1, "INCONCLUSIVE": 4}
 _INCONCLUSIVE_EXIT = {"inconclusive": 4, "warn": 0, "pass": 0, "fail": 1}
 _INTERRUPTED_EXIT = 130
+_PROFILE_EXIT = 2
 _VALIDITY = "T"
 _MOST_ANSWERS = 3  # lines a question; more is a table, not an answer
 
@@ -36,19 +37,22 @@ def decide(
     today: str,
     only: Sequence[str] | None = None,
     on_inconclusive: str = "inconclusive",
+    fail_on: str = "low",
     interrupted: str | None = None,
 ) -> Report:
     """The report of an audit.
 
     `today` (ISO date) decides which waivers have expired; `only` names the questions to judge; `on_inconclusive` says
-    what an INCONCLUSIVE audit exits with; `interrupted` why the run ended early (exit code 130). Raises UsageError for
-    a question in `only` that no check answers.
+    what an INCONCLUSIVE audit exits with; `fail_on` how severe a failure must be to count as one, lesser ones warn;
+    `interrupted` why the run ended early (exit code 130). An expired waiver is an error: what would exit with 0 exits
+    with 2. Raises UsageError for a question in `only` that no check answers.
     """
     scopes = _scopes(checks, profile, only)
     asked = {scope.question for scope in scopes if scope.asked}
     valid = _void([f for f in findings if f.rule[:1] in asked or f.rule.startswith(_VALIDITY)])
     waivers = _Waivers(profile.waivers, today)
-    judged = sorted((_complete(waivers.cover(finding)) for finding in valid), key=_worst_first)
+    counted = [_counted(waivers.cover(finding), fail_on) for finding in valid]
+    judged = sorted(map(_complete, counted), key=_worst_first)
     questions = tuple(_answered(_question(scope, judged), _answers(scope, checks, judged)) for scope in scopes)
     verdict = _verdict(questions)
     return Report(
@@ -57,8 +61,8 @@ def decide(
         name=profile.name,
         date=today,
         verdict=verdict,
-        verdict_line=_verdict_line(verdict, profile, scopes, questions),
-        exit_code=_exit_code(verdict, on_inconclusive, interrupted),
+        verdict_line=_verdict_line(verdict, profile, scopes, questions) + _asides(valid, counted, fail_on, waivers),
+        exit_code=_exit_code(verdict, on_inconclusive, interrupted, expired=bool(waivers.expired())),
         questions=questions,
         findings=tuple(judged),
         evidence=evidence,
@@ -86,6 +90,18 @@ def _worst_first(finding: Finding) -> tuple[object, ...]:
         finding.title,
         finding.why,
     )
+
+
+def _counted(finding: Finding, fail_on: str) -> Finding:
+    """The finding, a failure below `fail_on` as a warning. What is open stays so: nobody knows how bad it is."""
+    if finding.status != "fail" or finding.waived is not None or _reaches(finding, fail_on):
+        return finding
+    why = f"{finding.why} This fails; as its severity is {finding.severity}, it only warns (--fail-on {fail_on})."
+    return replace(finding, status="warn", why=why)
+
+
+def _reaches(finding: Finding, least: str) -> bool:
+    return _SEVERITIES.index(finding.severity) <= _SEVERITIES.index(least)
 
 
 def _effective(finding: Finding) -> Status:
@@ -242,7 +258,7 @@ def _headline(finding: Finding, status: Status, count: int) -> str:
     """The worst finding in one sentence; what is missing where that is the point."""
     subject = f" [{finding.subject}]" if finding.subject else ""
     text = finding.missing if status == "inconclusive" and finding.missing else finding.why
-    more = f" (and {counted(count - 1, 'more finding')})" if count > 1 and status != "pass" else ""
+    more = f" (and {noun_count(count - 1, 'more finding')})" if count > 1 and status != "pass" else ""
     return f"{finding.rule}{subject}: {text}{more}"
 
 
@@ -289,7 +305,21 @@ def _verdict_line(
     return f"{verdict}: {profile.name}: {', '.join(parts)}{only}"
 
 
-def _exit_code(verdict: Verdict, on_inconclusive: str, interrupted: str | None) -> int:
+def _asides(valid: Sequence[Finding], counted: Sequence[Finding], fail_on: str, waivers: _Waivers) -> str:
+    """What else the exit code rests on: failures that only warn, waivers that have expired."""
+    spared = sum(a.status != b.status for a, b in zip(valid, counted, strict=True))
+    parts = []
+    if spared:
+        parts.append(
+            f"; {noun_count(spared, 'failure')} less severe than {fail_on} only warn{'s' if spared == 1 else ''}"
+        )
+    if expired := len(waivers.expired()):
+        parts.append(f"; {noun_count(expired, 'waiver')} expired, renew or remove {'it' if expired == 1 else 'them'}")
+    return "".join(parts)
+
+
+def _exit_code(verdict: Verdict, on_inconclusive: str, interrupted: str | None, *, expired: bool) -> int:
     if interrupted is not None:
         return _INTERRUPTED_EXIT
-    return _INCONCLUSIVE_EXIT[on_inconclusive] if verdict == "INCONCLUSIVE" else _EXIT[verdict]
+    code = _INCONCLUSIVE_EXIT[on_inconclusive] if verdict == "INCONCLUSIVE" else _EXIT[verdict]
+    return code or (_PROFILE_EXIT if expired else 0)

@@ -15,6 +15,7 @@ the two a user waits for says which SLO matters; which of the two the device wor
 | W113 | error rate | yes |
 | W120 | does the queue grow at the target load? | yes |
 | W130 | where it fails under load: what lighter load passes? | no |
+| W140 | where a baseline is named: is it slower than that? | yes |
 """
 
 import math
@@ -29,7 +30,7 @@ from auditor.theory.alternatives import what_ifs
 from auditor.theory.deciding import Judged
 from auditor.theory.dominance import AT_ODDS, MATTERS, PHASE, Wait, leans
 from auditor.units import count, percent, quantity
-from checks import nearest, overload, passive
+from checks import baseline, nearest, overload, passive
 
 __all__ = ["CHECK"]
 
@@ -340,6 +341,11 @@ def w130_nearest(evidence: Evidence) -> Iterable[Finding]:
         yield CHECK.finding("W130", status, why, **rest)
 
 
+def w140_baseline(evidence: Evidence) -> Iterable[Finding]:
+    for status, why, rest in baseline.judged(evidence):
+        yield CHECK.finding("W140", status, why, **rest)
+
+
 CHECK = Check(
     question="W",
     title="Workload shape",
@@ -358,5 +364,6 @@ CHECK = Check(
         Rule("W114", "First-answer SLO", w114_first_answer),
         *overload.RULES,
         Rule("W130", "Nearest load that passes", w130_nearest),
+        Rule("W140", "Against the baseline", w140_baseline),
     ),
 )

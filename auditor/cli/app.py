@@ -21,6 +21,7 @@ COMMANDS: dict[str, str] = {
     "capacity": "Find the highest load that meets every SLO.",
     "schema": "Print the JSON schema of a profile, for editors.",
     "judge": "Judge a saved run again, without the endpoint.",
+    "compare": "Say whether a saved run is slower than those before it.",
     "report": "Render a saved run in other formats.",
     "explain": "Explain a rule and how to fix what it found.",
     "fit": "Say what fits into a deployment's memory, and what to change.",

@@ -5,7 +5,19 @@ from typing import Annotated
 
 import typer
 
-from auditor.cli.options import OnInconclusive, Only, Output, RunFolder, Today, date, letters
+from auditor.cli.options import (
+    Baseline,
+    FailOn,
+    MinEffect,
+    OnInconclusive,
+    Only,
+    Output,
+    RunFolder,
+    Today,
+    date,
+    letters,
+    share,
+)
 from auditor.cli.output import deliver, targets
 
 __all__ = ["command"]
@@ -23,6 +35,9 @@ def command(
     output: Output = None,
     only: Only = None,
     on_inconclusive: OnInconclusive = None,
+    fail_on: FailOn = None,
+    baseline: Baseline = None,
+    min_effect: MinEffect = "10%",
     today: Today = None,
 ) -> None:
     """Judge a saved run again, without the endpoint.
@@ -36,7 +51,14 @@ def command(
     wanted = targets(output or ())
     from auditor.run import Options, judge
 
-    options = Options(only=letters(only), on_inconclusive=on_inconclusive, today=date(today))
+    options = Options(
+        only=letters(only),
+        on_inconclusive=on_inconclusive,
+        fail_on=fail_on,
+        today=date(today),
+        baseline=tuple(baseline or ()),
+        min_effect=share("--min-effect", min_effect),
+    )
     report = judge(folder, profile=profile, options=options)
     deliver(report, wanted)
     raise typer.Exit(report.exit_code)

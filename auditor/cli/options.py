@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from auditor.cli.complete import profile_names
+from auditor.cli.exits import INCONCLUSIVE, NOT_READY, READY
 from auditor.errors import UsageError
 
 if TYPE_CHECKING:
     from auditor.units import Unit
 
 __all__ = [
+    "Baseline",
+    "FailOn",
+    "MinEffect",
     "Offline",
     "OnInconclusive",
     "Only",
@@ -22,12 +26,15 @@ __all__ = [
     "Policy",
     "ProfileName",
     "RunFolder",
+    "Severity",
     "Today",
     "Wait",
     "amount",
     "date",
     "letters",
+    "policy_exit",
     "positive",
+    "share",
 ]
 
 
@@ -38,6 +45,14 @@ class Policy(StrEnum):
     warn = "warn"
     passed = "pass"
     fail = "fail"
+
+
+class Severity(StrEnum):
+    """How grave a failed finding must be to fail the audit."""
+
+    high = "high"
+    medium = "medium"
+    low = "low"
 
 
 ProfileName = Annotated[
@@ -53,7 +68,8 @@ Output = Annotated[
         "-o",
         "--output",
         metavar="FORMAT=PATH",
-        help="Write a report: terminal, markdown or json. PATH - is stdout. May be repeated.",
+        help="Write a report: terminal, markdown, html, json, junit, sarif, github, gitlab, csv or prometheus. "
+        "PATH - is stdout. May be repeated.",
         show_default=False,
     ),
 ]
@@ -69,6 +85,26 @@ OnInconclusive = Annotated[
         metavar="POLICY",
         help="What an INCONCLUSIVE audit exits with: inconclusive 4, warn or pass 0, fail 1.",
     ),
+]
+FailOn = Annotated[
+    Severity | None,
+    typer.Option(
+        "--fail-on",
+        metavar="SEVERITY",
+        help="Fail on findings of this severity and above: high, medium, low (all); others that fail only warn.",
+    ),
+]
+Baseline = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--baseline",
+        metavar="DIR",
+        help="Fail where the run is slower than this saved one. May be repeated.",
+        show_default=False,
+    ),
+]
+MinEffect = Annotated[
+    str, typer.Option("--min-effect", metavar="SHARE", help="The least slowdown against a baseline that counts.")
 ]
 Today = Annotated[
     str | None,
@@ -102,6 +138,20 @@ def positive(flag: str, text: str, unit: "Unit") -> float:
     if (found := amount(flag, text, unit)) <= 0:
         raise UsageError(f"{flag} {text[:60]}: more than 0 is needed")
     return found
+
+
+def share(flag: str, text: str) -> float:
+    """A share such as 10% that is more than 0; raises UsageError for anything else."""
+    from auditor.units import SHARE
+
+    return positive(flag, text, SHARE)
+
+
+def policy_exit(code: int, policy: Policy | None) -> int:
+    """The exit code of an answer that may be open, by `--on-inconclusive`."""
+    if code != INCONCLUSIVE or policy is None:
+        return code
+    return {Policy.inconclusive: code, Policy.fail: NOT_READY}.get(policy, READY)
 
 
 def date(text: str | None) -> str | None:

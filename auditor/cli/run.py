@@ -5,7 +5,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from auditor.cli.options import Offline, OnInconclusive, Only, Output, ProfileName, Today, Wait, amount, date, letters
+from auditor.cli.options import (
+    Baseline,
+    FailOn,
+    MinEffect,
+    Offline,
+    OnInconclusive,
+    Only,
+    Output,
+    ProfileName,
+    Today,
+    Wait,
+    amount,
+    date,
+    letters,
+    positive,
+    share,
+)
 from auditor.cli.output import deliver, targets
 from auditor.cli.presets import PresetName, preset_of
 from auditor.cli.ready import until_ready
@@ -23,6 +39,11 @@ Save = Annotated[
     typer.Option("--save", metavar="DIR", help="Keep the run here, for `judge` and `report`.", show_default=False),
 ]
 
+Passive = Annotated[
+    bool, typer.Option("--passive", help="Send nothing: judge the SLOs by what Prometheus saw of real traffic.")
+]
+Window = Annotated[str, typer.Option("--window", metavar="DURATION", help="How far back --passive looks.")]
+
 
 def command(
     profile: ProfileName,
@@ -33,6 +54,11 @@ def command(
     only: Only = None,
     preset: PresetName = None,
     on_inconclusive: OnInconclusive = None,
+    fail_on: FailOn = None,
+    baseline: Baseline = None,
+    min_effect: MinEffect = "10%",
+    passive: Passive = False,
+    window: Window = "24h",
     today: Today = None,
     wait: Wait = "0s",
 ) -> None:
@@ -45,19 +71,35 @@ def command(
     audit run prod.yaml --save runs/today       keep the run
     audit run prod.yaml -o json=- > report.json
     audit run prod.yaml --preset ci --wait-ready 5m
+    audit run prod.yaml --baseline runs/last    fail where it is slower than that run, too
+    audit run prod.yaml --passive --window 7d --only W,M
     """
     wanted = targets(output or ())
     from auditor.loading import load_profile
     from auditor.run import Options, audit, unsaved
     from auditor.units import DURATION
 
+    if baseline and offline:
+        raise UsageError("--baseline: holds what is measured against a saved run, and --offline measures nothing")
+    if passive and (offline or baseline):
+        raise UsageError(
+            "--passive: asks Prometheus instead of the service; it goes neither with --offline nor --baseline"
+        )
     options = Options(
-        only=letters(only), offline=offline, save=save, on_inconclusive=on_inconclusive, today=date(today)
+        only=letters(only),
+        offline=offline,
+        save=save,
+        on_inconclusive=on_inconclusive,
+        fail_on=fail_on,
+        today=date(today),
+        baseline=tuple(baseline or ()),
+        min_effect=share("--min-effect", min_effect),
+        passive=positive("--window", window, DURATION) if passive else None,
     )
     loaded, patience = preset_of(load_profile(profile), preset), amount("--wait-ready", wait, DURATION)
 
     async def work(show: "Listener") -> "Report":
-        await until_ready(loaded, 0.0 if offline else patience, show)
+        await until_ready(loaded, 0.0 if offline or passive else patience, show)
         return await audit(loaded, options, show)
 
     report = watched(work)

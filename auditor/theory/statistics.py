@@ -29,6 +29,7 @@ __all__ = [
     "slope",
     "steady_start",
     "t_quantile",
+    "t_tail",
     "tolerance_factor",
 ]
 
@@ -290,18 +291,19 @@ def tolerance_factor(means: float, deviations: float, quantile: float, confidenc
     return (z_p + math.sqrt(max(0.0, z_p**2 - a * (z_p**2 - z_c**2 / means)))) / a
 
 
+def t_tail(t: float, freedom: int) -> float:
+    """P(T > t) of Student's t with `freedom` degrees, for t >= 0."""
+    return _incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t)) / 2
+
+
 def t_quantile(probability: float, freedom: int) -> float:
     """Quantile of Student's t with `freedom` degrees, for 0.5 <= probability < 1, by bisection on its tail."""
     if not 0.5 <= probability < 1 or freedom < 1:
         raise ValueError("a t quantile needs 0.5 <= probability < 1 and at least one degree of freedom")
-
-    def tail(t: float) -> float:
-        return _incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t)) / 2
-
     high = 1.0
-    while tail(high) > 1 - probability:
+    while t_tail(high, freedom) > 1 - probability:
         high *= 2
-    return high * _bisect(lambda share: tail(share * high) > 1 - probability)
+    return high * _bisect(lambda share: t_tail(share * high, freedom) > 1 - probability)
 
 
 # ---------------------------------------------------------------------------------------------- dependence, steady part
