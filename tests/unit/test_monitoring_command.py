@@ -28,6 +28,7 @@ def test_the_set_as_a_table(board: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert lines[1].split() == ["ttft", "missing", "-"]
     assert lines[3].split() == ["memory", "valid", "vllm:kv_cache_usage_perc"]
     assert lines[4].startswith("unreadable      ")
+    assert lines[-1].endswith("0.18.0)")
 
 
 def test_the_set_as_json_beside_a_saved_page(board: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -37,6 +38,34 @@ def test_the_set_as_json_beside_a_saved_page(board: Path, tmp_path: Path, capsys
     found = json.loads(capsys.readouterr().out)
     assert found["concepts"]["memory"]["rung"] == "parses"
     assert found["offered"] == {"kv_usage": ["vllm:kv_cache_usage_perc"]}
+    assert found["pages"] == {str(page): "vLLM 0.9.2 or later"}
+    assert set(found["remedies"]) == {"ttft", "tps"}
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> str:
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_what_an_engine_cannot_show_is_said_with_what_can(board: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command([board], engine="llamacpp")
+    text = said(capsys)
+    assert "llama.cpp has no metric of it: put a gateway that measures it in front and draw" in text
+    assert "llama.cpp shows no KV usage: run a GPU exporter" in text
+    assert "add a panel with sum(rate(llamacpp:tokens_predicted_total[5m])) (for llama.cpp)" in text
+    command([board], engine="tgi")
+    assert "until then the sum of tgi_request_queue_duration and tgi_batch_inference_duration" in said(capsys)
+
+
+def test_a_page_tells_the_engine_and_its_names_are_those_advised(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, empty = tmp_path / "page.txt", tmp_path / "empty.json"
+    page.write_text("vllm:gpu_cache_usage_perc 0.5\nvllm:avg_generation_throughput_toks_per_s 9\n")
+    empty.write_text('{"panels": []}')
+    command([empty], metrics=[str(page)])
+    text = said(capsys)
+    assert "page.txt: vLLM before 0.7.0" in text
+    assert "add a panel with max(vllm:gpu_cache_usage_perc) (for vLLM)" in text
 
 
 def test_each_file_is_a_line_and_an_error_is_an_answer(
