@@ -60,7 +60,7 @@ def _concept(use: Use, metric: Metric) -> str | None:
     if metric.type in ("histogram", "summary"):
         return _histogram(use, metric)
     if metric.concept == "generation_tokens":  # a total says nothing about speed, nor does tokens per request
-        return metric.concept if use.rated and not use.ratio else None
+        return metric.concept if use.rated and not use.ratio and not use.volume else None
     if metric.concept == "batch_tokens":  # of what a batch may hold it says how full the engine is, alone nothing
         return metric.concept if "batch_capacity" in _below(use) else None
     if metric.concept in _SECONDS or (use.rated and metric.type == "gauge" and metric.concept in _TARGETS):
@@ -88,5 +88,5 @@ def _histogram(use: Use, metric: Metric) -> str | None:
         return "requests" if use.rated and not use.ratio else None
     if use.part == "sum" and not use.mean:
         totals = {"output_len": "generation_tokens", "prompt_len": "prompt_tokens"}
-        return totals.get(metric.concept) if use.rated and not use.ratio else None
+        return totals.get(metric.concept) if use.rated and not use.ratio and not use.volume else None
     return metric.concept

@@ -7,6 +7,7 @@ a ratio, mere presence. Text is never searched for names.
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 
 import promql_parser as parser
 
@@ -23,6 +24,8 @@ _PRESENCE = frozenset(
 )
 _COUNTING = frozenset({"count", "count_values", "group"})
 _COMPARISONS = frozenset({"==", "!=", ">", "<", ">=", "<="})
+_TOTALS = frozenset({"increase", "delta"})
+_LONG = timedelta(minutes=10)  # what grew in so long a window is an amount; in a shorter one it is read as a speed
 _PARTS = ("bucket", "sum", "count")
 
 
@@ -35,9 +38,10 @@ class Use:
     """One series in an expression, and what the expression makes of it.
 
     `base` is the name without _bucket, _sum or _count, which `part` holds. `labels` are the label values it is narrowed
-    to by equality. `rated`: taken per second or over a window; `quantile`: a quantile of its buckets; `mean`: its _sum
-    over its _count; `ratio`: divided by another rate, so no longer per second; `presence`: only counted or tested for
-    being there; `denominator`: divided by, so not shown. `over` are the bases that it is divided by.
+    to by equality. `rated`: taken per second or over a window; `volume`: all of a long window, so no speed; `quantile`:
+    a quantile of its buckets; `mean`: its _sum over its _count; `ratio`: divided by another rate, so no longer per
+    second; `presence`: only counted or tested for being there; `denominator`: divided by, so not shown. `over` are the
+    bases that it is divided by.
     """
 
     name: str
@@ -45,6 +49,7 @@ class Use:
     part: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     rated: bool = False
+    volume: bool = False
     quantile: bool = False
     mean: bool = False
     ratio: bool = False
@@ -138,10 +143,16 @@ def _call(node: parser.Call, recordings: Recordings, inside: tuple[str, ...]) ->
             yield replace(
                 use,
                 rated=use.rated or function in _RATES,
+                volume=use.volume or (function in _TOTALS and _is_long(argument)),
                 presence=use.presence or function in _PRESENCE,
                 quantile=use.quantile or function == "histogram_quantile",
                 mean=use.mean or function == "histogram_avg",
             )
+
+
+def _is_long(argument: parser.Expr) -> bool:
+    window = argument.range if isinstance(argument, parser.MatrixSelector | parser.SubqueryExpr) else None
+    return window is not None and window >= _LONG
 
 
 def _binary(node: parser.BinaryExpr, recordings: Recordings, inside: tuple[str, ...]) -> Iterator[Use]:
@@ -168,7 +179,8 @@ def _divided(left: list[Use], right: list[Use]) -> Iterator[Use]:
         if use.base in pairs and use.part in ("sum", "count") and not use.denominator:
             yield replace(use, mean=True)
         else:
-            yield replace(use, ratio=use.ratio or counting, over=use.over + below)
+            volume = use.volume and bool(right)  # over a number it is per second, or per hour, again
+            yield replace(use, ratio=use.ratio or counting, over=use.over + below, volume=volume)
     for use in right:
         inverse = not left
         yield use if inverse else replace(use, denominator=True)

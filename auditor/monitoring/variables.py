@@ -98,7 +98,7 @@ def _value(name: str, default: str, state: _State, before: str, after: str) -> s
     if state.quote:
         return default if re.fullmatch(r"[\w:.*|+-]+", default) else _ANY
     if state.square or re.search(r"\boffset\s+-?$", before):
-        return _duration(before, after)
+        return "1h" if name == "__range" and not before[-1:].isdigit() else _duration(before, after)
     if state.curly:
         return _matcher(default, last, following)
     if state.labels:

@@ -25,6 +25,9 @@ TTFT = "vllm:time_to_first_token_seconds"
         (f"sum by (le) (increase({TTFT}_bucket[1m]))", "ttft"),
         ("sum(rate(vllm:generation_tokens_total[5m]))", "tps"),
         ("sum(rate(vllm:generation_tokens_total[5m])) / 8", "tps"),
+        ("sum(rate(vllm:generation_tokens_total[1d]))", "tps"),
+        ("increase(vllm:generation_tokens_total[1m])", "tps"),
+        ("sum(increase(vllm:generation_tokens_total[1h])) / 3600", "tps"),
         ("sglang:gen_throughput", "tps"),
         (
             "1 / (rate(vllm:inter_token_latency_seconds_sum[5m]) / rate(vllm:inter_token_latency_seconds_count[5m]))",
@@ -56,6 +59,9 @@ def test_queries_that_cover(query: str, concept: str) -> None:
         ("vllm:generation_tokens_total", "tps"),  # a total says nothing about speed
         ("rate(vllm:generation_tokens_total[5m]) / rate(vllm:request_success_total[5m])", "tps"),  # tokens per request
         ("rate(tgi_request_generated_tokens_sum[5m]) / rate(tgi_request_generated_tokens_count[5m])", "tps"),
+        ("sum(increase(vllm:generation_tokens_total[24h]))", "tps"),  # an amount, no speed
+        ("sum by (m) (delta(vllm:generation_tokens_total[1w]))", "tps"),
+        ("increase(tgi_request_generated_tokens_sum[1h])", "tps"),
         ("DCGM_FI_DEV_POWER_USAGE / sum(rate(vllm:generation_tokens_total[5m]))", "tps"),  # joules per token
         ("rate(vllm:prompt_tokens_total[5m])", "tps"),
         ("DCGM_FI_PROF_DRAM_ACTIVE", "memory"),
@@ -70,6 +76,11 @@ def test_queries_that_cover(query: str, concept: str) -> None:
 )
 def test_queries_that_do_not_cover(query: str, concept: str) -> None:
     assert concept not in {name for name, _ in covers(query)}
+
+
+def test_how_full_a_batch_is_is_a_proxy_of_memory() -> None:
+    assert covers("tgi_batch_current_max_tokens / tgi_batch_max_total_tokens") == {("memory", False)}
+    assert covers("avg(tgi_batch_current_max_tokens)") == set()
 
 
 def test_prefill_time_is_a_proxy_of_ttft() -> None:
@@ -128,7 +139,7 @@ def test_what_prometheus_would_refuse_is_invalid_and_nothing_worse(query: str) -
         ("rate(x[$__rate_interval])", "rate(x[5m])"),
         ("rate(x[${__interval}])", "rate(x[5m])"),
         ("rate(x[$${__interval}])", "rate(x[5m])"),
-        ("rate(x[$__range:$__interval])", "rate(x[5m:5m])"),
+        ("rate(x[$__range:$__interval])", "rate(x[1h:5m])"),
         ("rate(x[${minutes}m])", "rate(x[5m])"),
         ("x offset $back", "x offset 5m"),
         ('x{a="$v",b=~"${v:regex}",c="[[v]]"}', 'x{a=~".*",b=~".*",c=~".*"}'),
