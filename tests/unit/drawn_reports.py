@@ -1,6 +1,7 @@
 """Judged reports of the healthy made deployment and of worse ones, for tests of the pictures and the page."""
 
 from dataclasses import replace
+from functools import cache
 
 from auditor import judgement, plugins, verdict
 from auditor.evidence import Coverage, CoverageItem, Evidence, Report
@@ -17,16 +18,19 @@ def report_of(evidence: Evidence, interrupted: str | None = None) -> Report:
     return verdict.decide(found, checks, evidence.profile, evidence, today=evidence.today, interrupted=interrupted)
 
 
+@cache
 def healthy() -> Report:
     """Every question passes."""
     return report_of(make_evidence())
 
 
+@cache
 def offline() -> Report:
     """Nothing was sent."""
     return report_of(make_evidence(measurements=(), served=None, plan=None, offline=True))
 
 
+@cache
 def stopped() -> Report:
     """Ctrl-C after forty requests."""
     samples = make_measurement().samples[:40]
@@ -34,6 +38,7 @@ def stopped() -> Report:
     return report_of(make_evidence(measurements=(cut,)), interrupted="interrupted")
 
 
+@cache
 def failing() -> Report:
     """Slow, with failures and preemptions, two classes, an SLO for each, and panels of names that are gone."""
     return report_of(with_slo(_wanting(), _overloaded()))
