@@ -89,7 +89,7 @@ def _shows(read: Read, recordings: Mapping[str, str]) -> Iterator[_Show]:
 def _of_the_set(shows: Sequence[_Show]) -> Iterator[Flaw]:
     yield from _only_averages([show for show in shows if show.shown.concept == "ttft"])
     yield from _only_a_gauge([show for show in shows if show.shown.concept == "tps"])
-    if any(catalogue.kind(show.shown.metric.engine) != "exporter" for show in shows):
+    if any(show.shown.concept != "memory" and catalogue.kind(show.shown.metric.engine) != "exporter" for show in shows):
         yield from _only_gpu_memory([show for show in shows if show.shown.concept == "memory"])
     yield from _one_pool([show for show in shows if show.shown.concept == "memory"])
 
@@ -129,7 +129,7 @@ def _one_pool(shows: Sequence[_Show]) -> Iterator[Flaw]:
         missing = tuple(name for name in offered if name not in drawn)
         if drawn & set(offered) and missing:
             note = f"the page has {', '.join(missing)} beside what is drawn: another pool may be full first"
-            instead = " or ".join(f"max({name})" for name in offered)
+            instead = f'max({{__name__=~"{"|".join(offered)}"}})'
             yield _flaw(show, "one_pool", "memory", note, instead)
 
 

@@ -321,7 +321,12 @@ def test_one_pool_of_several():
     types = dict.fromkeys(("sglang:token_usage", "sglang:swa_token_usage"), "gauge")
     place = Place("sglang", "0.5.10", (MetricsPage(url="u", types=types),))
     (flaw,) = found("max(sglang:token_usage)", place=place)
-    assert flaw.kind == "one_pool"
+    assert (flaw.kind, flaw.instead) == (
+        "one_pool",
+        'max({__name__=~"sglang:swa_token_usage|sglang:token_usage"})',
+    )
+    assert flaw.instead is not None
+    assert found(flaw.instead, place=place) == []
     assert "sglang:swa_token_usage" in flaw.note
     assert found("max(sglang:token_usage)", "max(sglang:swa_token_usage)", place=place) == []
 
