@@ -7,7 +7,7 @@ of one concept are alternatives, most preferred first: take the first that a pag
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, Literal
 
@@ -157,11 +157,17 @@ def concept_of(engine: str, sample_name: str, labels: Mapping[str, str] | None =
 
 def lookup(sample_name: str, engine: str | None = None) -> tuple[Metric, ...]:
     """Every metric (of `engine`, or of any) that carries this sample name, exact names before renamed prefixes."""
+    found = _carriers(sample_name)
+    return found if engine is None else tuple(m for m in found if m.engine == engine)
+
+
+@lru_cache(maxsize=8192)
+def _carriers(sample_name: str) -> tuple[Metric, ...]:
     index = _index()
     found = index.get(sample_name) or index.get(_SUFFIX.sub("", sample_name), ()) or _by_ending(sample_name)
     if _SUFFIX.search(sample_name) and sample_name not in index:
-        found = tuple(m for m in found if m.type in ("histogram", "summary"))
-    return tuple(m for m in found if engine is None or m.engine == engine)
+        return tuple(m for m in found if m.type in ("histogram", "summary"))
+    return found
 
 
 def family(sample_name: str) -> str:

@@ -138,8 +138,9 @@ def _line(
         file = _file(path)
     except UsageError as error:
         return {"file": str(path), **dict.fromkeys(ASKED, "unreadable"), "error": str(error)}
-    named = {item.concept: item for item in coverage([file], "generic").items}
     found = coverage(_files([file], watch), engine, version, pages, watch)
+    plain = engine == "generic" and not pages and watch is None
+    named = {item.concept: item for item in (found if plain else coverage([file], "generic")).items}
     unreadable = bool(found.unreadable) and all(named[concept].rung == "missing" for concept in ASKED)
     answer: dict[str, Any] = {"file": str(path)}
     for concept in ASKED:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import lru_cache
 
 import promql_parser as parser
 
@@ -58,6 +59,7 @@ class Use:
     over: tuple[str, ...] = ()
 
 
+@lru_cache(maxsize=2048)
 def parse(query: str) -> parser.Expr:
     """The syntax tree; raises Invalid. Bounded first: the parser recurses on the machine's stack."""
     if len(query) > _MAX_CHARACTERS:
