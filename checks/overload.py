@@ -91,7 +91,7 @@ def _longest(slices: Sequence[Slice]) -> list[Slice]:
 
 
 def _time(slices: Sequence[Slice]) -> str:
-    return f"{sum(s.seconds for s in slices) / 60:.3g} min"
+    return passive.lasting(sum(s.seconds for s in slices))
 
 
 RULES = (Rule("W120", "Overload at the target", w120_overload),)

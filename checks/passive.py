@@ -17,7 +17,7 @@ from auditor.theory.statistics import Outcome
 from auditor.units import count, percent, quantity
 from auditor.watch import Observed, Slice
 
-__all__ = ["BUSY", "busy", "doubtful", "errors", "latency", "seen"]
+__all__ = ["BUSY", "busy", "doubtful", "errors", "lasting", "latency", "seen"]
 
 Verdict = tuple[Status, str, dict[str, Any]]
 BUSY = 0.9  # of the target's load, in the mean over a slice: that slice shows the target
@@ -128,10 +128,10 @@ def _doubt(
     if not total:
         return "no request ended in the slices at the target's load"
     at_target = _beyond(total, _summed(parts), objective.seconds)
-    if _outcome(evidence, at_target, objective.share, _effect(parts, concept, objective)) != "pass":
-        return (
-            f"not in the {_slices(parts)} at the target's load: {_span(at_target)} of {quantity(at_target.n, '')} miss"
-        )
+    effect = _effect(parts, concept, objective)
+    if _outcome(evidence, at_target, objective.share, effect) != "pass":
+        counted = f"{_span(at_target)} of {quantity(at_target.n, '')} miss{_worth(at_target, effect)}"
+        return f"the {_slices(parts)} at the target's load do not show it: {counted}"
     return None
 
 
@@ -220,8 +220,11 @@ def _open(found: Beyond, objective: Objective, effect: float) -> str:
     if not found.exact and found.low < objective.seconds * (1 - 1e-6):
         bound = f"the limit lies inside a bucket, {_bound(objective, found)}"
         return f"{bound}: set the SLO or a bound of the histogram there, or measure requests"
-    worth = f", worth {found.n / effect:.0f} that fare by themselves" if effect > 1.05 else ""
-    return f"{count(found.n, 'request')}{worth} do not decide it: take a longer window"
+    return f"{count(found.n, 'request')}{_worth(found, effect)} do not decide it: take a longer window"
+
+
+def _worth(found: Beyond, effect: float) -> str:
+    return f", worth {found.n / effect:.0f} that fare by themselves" if effect > 1.05 else ""
 
 
 # ---------------------------------------------------------------------------------------------------------------- words
@@ -261,9 +264,14 @@ def _span(found: Beyond) -> str:
 
 
 def _long(window: Observed) -> str:
-    hours = (window.window or 0.0) / 3600
-    return f"{hours:.3g} h" if hours >= 1 else f"{hours * 60:.3g} min"
+    return lasting(window.window or 0.0)
+
+
+def lasting(seconds: float) -> str:
+    """A span of time as people say it: 24 h, 15 min, 2 s."""
+    size, unit = next(((n, u) for n, u in ((3600, "h"), (60, "min")) if seconds >= n), (1, "s"))
+    return f"{seconds / size:.3g} {unit}"
 
 
 def _slices(parts: Sequence[Slice]) -> str:
-    return f"{count(len(parts), 'slice')} of {parts[0].seconds / 60:.3g} min" if parts else "slices"
+    return f"{count(len(parts), 'slice')} of {lasting(parts[0].seconds)}"
