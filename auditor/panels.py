@@ -12,6 +12,8 @@ __all__ = [
     "Names",
     "advice",
     "asked",
+    "grouped",
+    "highest",
     "mean",
     "offered_first",
     "quantile",
@@ -20,6 +22,7 @@ __all__ = [
     "rests_on",
     "scale",
     "share_of_gpu",
+    "total",
 ]
 
 Names = Mapping[str, tuple[str, ...]]
@@ -37,10 +40,10 @@ def query(concept: str, names: Names, at: float = 0.95) -> str | None:
     if concept == "ttft":
         return _first(names, "ttft", lambda name: quantile(name, at))
     if concept == "tps":
-        total = _first(names, "generation_tokens", lambda name: f"sum({_rate(name)})")
-        return total or _first(names, "tpot", lambda name: quantile(name, at))
+        counted = _first(names, "generation_tokens", total)
+        return counted or _first(names, "tpot", lambda name: quantile(name, at))
     if concept == "memory":
-        return _first(names, "kv_usage", lambda name: f"max({name})")
+        return _first(names, "kv_usage", highest)
     if concept == "tpot":
         return _first(names, "tpot", lambda name: quantile(name, at))
     return _first(names, concept, lambda name: f"sum({_rate(name) if name.endswith('_total') else name})")
@@ -63,14 +66,29 @@ def advice(concept: str, shown: str | None, names: Names, title: str) -> str:
     return f"{title} has no metric of it: put a gateway that measures it in front{example}{proxy}"
 
 
-def quantile(name: str, at: float = 0.95) -> str:
-    """The quantile of a histogram, over all of its series."""
-    return f"histogram_quantile({at:g}, sum by (le) ({_rate(name, '_bucket')}))"
+def quantile(name: str, at: float = 0.95, by: tuple[str, ...] = ()) -> str:
+    """The quantile of a histogram, over all of its series or for each value of the labels `by`."""
+    return f"histogram_quantile({at:g}, sum by ({', '.join(('le', *by))}) ({_rate(name, '_bucket')}))"
 
 
-def mean(name: str) -> str:
-    """The mean of a histogram over a window, over all of its series."""
-    return f"sum({_rate(name, '_sum')}) / sum({_rate(name, '_count')})"
+def mean(name: str, by: tuple[str, ...] = ()) -> str:
+    """The mean of a histogram over a window, over all of its series or for each value of the labels `by`."""
+    return f"sum{grouped(by)}({_rate(name, '_sum')}) / sum{grouped(by)}({_rate(name, '_count')})"
+
+
+def total(name: str, by: tuple[str, ...] = ()) -> str:
+    """A counter per second."""
+    return f"sum{grouped(by)}({_rate(name)})"
+
+
+def highest(name: str, by: tuple[str, ...] = ()) -> str:
+    """The highest of all series, or for each value of the labels `by`."""
+    return f"max{grouped(by)}({name})"
+
+
+def grouped(by: tuple[str, ...]) -> str:
+    """What stands between an aggregation and its bracket: " by (pod) ", or nothing."""
+    return f" by ({', '.join(by)}) " if by else ""
 
 
 def share_of_gpu(used: str, free: str, reserved: str | None) -> str:

@@ -75,7 +75,9 @@ def _percentile(panel: Sequence[Read], title: str) -> Iterator[Flaw]:
         histogram = next((k for k in read.series if k.trace.part == "bucket"), None)
         shown = ", ".join(f"{q:g}" for q in sorted(found))
         note = f'"{title}" draws the quantile {shown}'
-        instead = quantile(read.series_for(histogram.metric), wanted) if histogram else None
+        instead = None
+        if histogram is not None:
+            instead = quantile(read.series_for(histogram.metric), wanted, histogram.trace.grouping)
         concept = histogram.metric.concept if histogram else "other"
         yield read.flaw("title", concept, note, tuple(k.trace.name for k in read.series), instead)
 

@@ -10,7 +10,7 @@ import promql_parser as parser
 
 from auditor.monitoring.drawn import Known, Read
 from auditor.monitoring.traces import Trace, number
-from auditor.panels import mean, quantile, share_of_gpu
+from auditor.panels import grouped, highest, mean, quantile, share_of_gpu, total
 from auditor.watch import Flaw
 
 __all__ = ["lifetime", "mixed_tokens", "renamed", "summed_ranks", "summed_shares", "total_without_reserved"]
@@ -55,10 +55,10 @@ def lifetime(read: Read) -> Iterator[Flaw]:
     for base, found in parts.items():
         if "bucket" in found:
             note = f"{base}_bucket counts since the engine started and is not rated, so the panel hardly moves"
-            instead = quantile(read.series_for(found["bucket"].metric))
+            instead = quantile(read.series_for(found["bucket"].metric), by=found["bucket"].trace.grouping)
         elif {"sum", "count"} <= found.keys() and _divided(found["sum"].trace, found["count"].trace):
             note = f"{base}_sum / {base}_count is the mean since the engine started, so the panel hardly moves"
-            instead = mean(read.series_for(found["sum"].metric))
+            instead = mean(read.series_for(found["sum"].metric), found["sum"].trace.grouping)
         else:
             continue
         names = tuple(one.trace.name for one in found.values())
@@ -86,7 +86,7 @@ def summed_shares(read: Read) -> Iterator[Flaw]:
         if not apart or several - kept:
             most = "1" if one.metric.unit == "share" else "100"
             note = f"sum over {one.trace.name}, which is a {one.metric.unit} of 0 to {most}: replicas add up beyond it"
-            instead = f"max({read.series_for(one.metric)})"
+            instead = highest(read.series_for(one.metric), one.trace.grouping)
             yield read.flaw("summed_ratio", one.metric.concept, note, (one.trace.name,), instead)
 
 
@@ -149,7 +149,8 @@ def _sums_over(trace: Trace, label: str) -> bool:
 
 def _one_rank(one: Known, label: str) -> str:
     name = f'{one.trace.name}{{{label}="0"}}'
-    return f"sum(rate({name}[5m]))" if one.trace.rated else f"sum({name})"
+    by = one.trace.grouping
+    return total(name, by) if one.trace.rated else f"sum{grouped(by)}({name})"
 
 
 # --------------------------------------------------------------------------------------------------------------- tokens
@@ -164,7 +165,8 @@ def mixed_tokens(read: Read) -> Iterator[Flaw]:
         if other is not None:
             names = (other.trace.name, one.trace.name)
             note = f"{names[0]} and {names[1]} are added up: prompts dominate the sum, which is no decode rate"
-            instead = f"sum(rate({read.series_for(one.metric)}[5m]))" if one.metric.type == "counter" else None
+            name = read.series_for(one.metric)
+            instead = total(name, one.trace.grouping) if one.metric.type == "counter" else None
             yield read.flaw("mixed_tokens", "tps", note, names, instead)
             return
 

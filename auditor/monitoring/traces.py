@@ -78,6 +78,12 @@ class Trace:
         return {m.name: m.value for m in matchers if m.op == parser.MatchOp.Equal and m.name != "__name__"}
 
     @property
+    def grouping(self) -> tuple[str, ...]:
+        """The labels that the result keeps by name, buckets' own left out."""
+        kept = dict.fromkeys(label for a in self.above if a.aggregates for label in a.keeps or ())
+        return tuple(label for label in kept if label not in ("le", "__name__"))
+
+    @property
     def rated(self) -> bool:
         """Taken over a window: by a function, or by subtracting what it was before."""
         return any(a.operator in RATES for a in self.above) or any(_ages(a) for a in self.above)

@@ -76,6 +76,15 @@ def test_the_replacement_is_rated_and_has_the_name_of_the_version():
     assert flaw.instead == f"histogram_quantile(0.95, sum by (le) (rate({new}_bucket[5m])))"
 
 
+def test_the_replacement_keeps_what_the_query_groups_by():
+    (flaw,) = found(f"sum by (le, pod) ({TTFT}_bucket)")
+    assert flaw.instead == f"histogram_quantile(0.95, sum by (le, pod) (rate({TTFT}_bucket[5m])))"
+    (flaw,) = [f for f in found(f"sum by (pod) ({TTFT}_sum) / sum by (pod) ({TTFT}_count)") if f.kind == "lifetime"]
+    assert flaw.instead == f"sum by (pod) (rate({TTFT}_sum[5m])) / sum by (pod) (rate({TTFT}_count[5m]))"
+    (flaw,) = found(f"sum by (model_name) ({KV})")
+    assert flaw.instead == f"max by (model_name) ({KV})"
+
+
 def test_a_recording_rule_is_looked_into():
     recordings = {"job:ttft:mean": f"{TTFT}_sum / {TTFT}_count"}
     assert "lifetime" in kinds("job:ttft:mean * 1000", recordings=recordings)
