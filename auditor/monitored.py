@@ -16,9 +16,26 @@ from auditor.probe.events import Event, Listener
 from auditor.probe.grafana import Grafana
 from auditor.probe.prometheus import Prometheus
 from auditor.probe.watched import Service, answered, looked
+from auditor.profile import Profile
 from auditor.watch import Coverage, Document, RuleState, Watch
 
-__all__ = ["after", "asked", "before", "covered"]
+__all__ = ["after", "asked", "before", "covered", "replicas"]
+
+
+async def replicas(evidence: Evidence, profile: Profile, loaded: Loaded, events: Listener) -> Profile:
+    """The profile with the replicas' metrics pages, where it leaves it to the Prometheus to know them."""
+    if profile.endpoint.metrics != "prometheus":
+        return profile
+    try:
+        async with _prometheus(evidence, loaded, ()) as prometheus:
+            targets = (await looked(prometheus, _service(evidence))).targets
+        found = tuple(target.url for target in targets if target.serves and target.health == "up")
+        why = "none of its targets has the engine's series (see monitoring.selector)"
+    except Unanswered as error:
+        found, why = (), str(error)
+    if not found:
+        events(Event(kind="note", text=f"endpoint.metrics: {why}: what the server counts is not seen"))
+    return replace(profile, endpoint=replace(profile.endpoint, metrics=found or None))
 
 
 async def before(evidence: Evidence, loaded: Loaded, events: Listener) -> Evidence:
@@ -98,7 +115,8 @@ def _service(evidence: Evidence) -> Service:
     served, declared = evidence.served, evidence.profile.endpoint.model
     model = served.model if served and served.model else None if declared == "auto" else declared
     engine = evidence.settings.engine if evidence.settings else evidence.engine
-    return Service(engine=engine, model=model, pages=_own(served.pages if served else ()))
+    labels, pages = evidence.profile.monitoring.selector, _own(served.pages if served else ())
+    return Service(engine=engine, model=model, pages=pages, labels=labels)
 
 
 def _own(pages: Sequence[MetricsPage]) -> tuple[str, ...]:
@@ -110,9 +128,9 @@ def _own(pages: Sequence[MetricsPage]) -> tuple[str, ...]:
 async def _prometheus(evidence: Evidence, loaded: Loaded, documents: Sequence[Document]) -> AsyncIterator[Prometheus]:
     """The Prometheus that the profile names, else the one behind its Grafana. Raises Unanswered."""
     profile = evidence.profile
-    url, verify = profile.monitoring.prometheus, profile.endpoint.verify_tls
+    url, verify, ca = profile.monitoring.prometheus, profile.endpoint.verify_tls, profile.endpoint.ca_file
     if url is not None:
-        async with Prometheus(url, key=loaded.keys.get("prometheus"), verify_tls=verify) as prometheus:
+        async with Prometheus(url, key=loaded.keys.get("prometheus"), verify_tls=verify, ca=ca) as prometheus:
             yield prometheus
         return
     async with _behind(evidence, loaded) as grafana:
@@ -124,7 +142,7 @@ async def _prometheus(evidence: Evidence, loaded: Loaded, documents: Sequence[Do
 def _behind(evidence: Evidence, loaded: Loaded) -> Grafana:
     profile = evidence.profile
     url, key = profile.monitoring.grafana or "", loaded.keys.get("grafana")
-    return Grafana(url, key=key, verify_tls=profile.endpoint.verify_tls)
+    return Grafana(url, key=key, verify_tls=profile.endpoint.verify_tls, ca=profile.endpoint.ca_file)
 
 
 async def _grafana(

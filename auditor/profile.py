@@ -51,9 +51,11 @@ class Endpoint:
     model: str = "auto"
     api: Literal["auto", "chat", "completions"] = "auto"
     api_key_env: str | None = None
+    api_key_file: str | None = None
     metrics: str | tuple[str, ...] | None = "auto"
     headers: Mapping[str, str] = field(default_factory=dict)
     verify_tls: bool = True
+    ca_file: str | None = None
     extra_body: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -289,6 +291,7 @@ class Monitoring:
     exporters: tuple[str, ...] = ()
     prometheus: str | None = None
     prometheus_key_env: str | None = None
+    selector: Mapping[str, str] = field(default_factory=dict)
     grafana: str | None = None
     grafana_key_env: str | None = None
     dashboards: tuple[str, ...] = ()
@@ -324,6 +327,7 @@ class Profile:
         """What the fields hold that say where a key is (a variable, or file:PATH), by their place in the profile."""
         fields = {
             ("endpoint", "api_key_env"): self.endpoint.api_key_env,
+            ("endpoint", "api_key_file"): self.endpoint.api_key_file and f"file:{self.endpoint.api_key_file}",
             ("monitoring", "prometheus_key_env"): self.monitoring.prometheus_key_env,
             ("monitoring", "grafana_key_env"): self.monitoring.grafana_key_env,
         }

@@ -54,6 +54,7 @@ async def audit(loaded: Loaded, options: Options, events: Listener) -> Report:
             evidence = await _passively(evidence, loaded, options.passive, events)
         elif not options.offline:
             async with endpoint(evidence, loaded.key, events) as profile:
+                profile = await monitored.replicas(evidence, profile, loaded, events)
                 evidence = await discovered(evidence, profile, loaded, events)
                 evidence = await monitored.before(evidence, loaded, events)
                 evidence = await observing.lengths(evidence, loaded)

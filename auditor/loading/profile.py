@@ -14,7 +14,7 @@ from auditor.loading.endpoint import key_fault
 from auditor.loading.files import FileError, read_text
 from auditor.loading.problems import Problems, did_you_mean, dotted, one_line
 from auditor.loads import Logged
-from auditor.profile import Profile
+from auditor.profile import Endpoint, Profile
 from auditor.redact import find_secrets, is_secret_name
 from auditor.yamlmarks import Marked, YamlError, load
 
@@ -79,11 +79,12 @@ def parse_profile(text: str, path: Path, environ: Mapping[str, str]) -> Loaded:
     launch = _launch(profile, problems)
     rules.check(profile, launch, problems)
     read = traffic.read(profile, path.parent, problems)
+    endpoint = _with_authority(profile.endpoint, path.parent, problems)
     problems.stop()
     keys, missing = _keys(profile, path.parent, environ)
     warnings = [*rules.warn(profile, launch), *missing]
     return Loaded(
-        profile=replace(profile, traffic=read.traffic),
+        profile=replace(profile, endpoint=endpoint, traffic=read.traffic),
         lines={dotted(place): problems.where(place) for place in marked.values if place},
         path=path,
         text=text,
@@ -162,6 +163,20 @@ def _launch(profile: Profile, problems: Problems) -> Launch | None:
     except UsageError as error:
         problems.add(("deployment", "launch"), str(error).removeprefix("deployment.launch: "))
         return None
+
+
+def _with_authority(endpoint: Endpoint, folder: Path, problems: Problems) -> Endpoint:
+    """The endpoint with its authority's file as a path that holds wherever the program runs."""
+    if endpoint.ca_file is None:
+        return endpoint
+    file = folder / Path(endpoint.ca_file).expanduser()
+    try:
+        fault = None if "-----BEGIN" in read_text(file, 4 << 20) else "holds no PEM certificate"
+    except FileError as error:
+        fault = str(error)
+    if fault is not None:
+        problems.add(("endpoint", "ca_file"), fault)
+    return replace(endpoint, ca_file=str(file))
 
 
 def _keys(

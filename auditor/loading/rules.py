@@ -166,7 +166,7 @@ def _percentile_hint(name: str) -> str:
 
 def _urls(profile: Profile, launch: Launch | None) -> Found:
     """Addresses with a scheme and a host: of the API or one of its methods, not of the metrics."""
-    endpoint, monitoring = profile.endpoint, profile.monitoring
+    endpoint = profile.endpoint
     if endpoint.url != "emulator":
         yield from _url(endpoint.url, ("endpoint", "url"))
         if re.search(r"/metrics/?$", endpoint.url):
@@ -180,13 +180,23 @@ def _urls(profile: Profile, launch: Launch | None) -> Found:
             yield ("endpoint", "metrics"), "the list is empty; write auto, or null for none", ()
         for index, url in enumerate(endpoint.metrics):
             yield from _url(url, ("endpoint", "metrics", index))
-    elif endpoint.metrics not in (None, "auto"):
+    elif endpoint.metrics == "prometheus" and profile.monitoring.prometheus is None:
+        yield ("endpoint", "metrics"), "needs monitoring.prometheus, whose targets are the replicas", ()
+    elif endpoint.metrics not in (None, "auto", "prometheus"):
         yield from _url(endpoint.metrics, ("endpoint", "metrics"))
+
+
+def _watching(profile: Profile, _launch: Launch | None) -> Found:
+    """Addresses of what watches the service, and labels that can be one's."""
+    monitoring = profile.monitoring
     for index, url in enumerate(monitoring.exporters):
         yield from _url(url, ("monitoring", "exporters", index))
     for name in ("prometheus", "grafana"):
         if (url := getattr(monitoring, name)) is not None:
             yield from _url(url, ("monitoring", name))
+    for label in monitoring.selector:
+        if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", label):
+            yield ("monitoring", "selector", label), "is no name of a label: letters, digits and _", ()
 
 
 def _url(url: str, path: Path) -> Found:
@@ -199,6 +209,8 @@ def _key(profile: Profile, _launch: Launch | None) -> Found:
     for path, name in profile.key_names.items():
         if not name.startswith("file:") and (fault := key_name_fault(name)) is not None:
             yield path, fault, ()
+    if profile.endpoint.api_key_env is not None and profile.endpoint.api_key_file is not None:
+        yield ("endpoint", "api_key_file"), "give either api_key_env or api_key_file", (("endpoint", "api_key_env"),)
 
 
 def _request_extras(profile: Profile, _launch: Launch | None) -> Found:
@@ -311,6 +323,7 @@ RULES: tuple[Rule, ...] = (
     _goals,
     _urls,
     _key,
+    _watching,
     _request_extras,
     _devices,
     _this_cpu,

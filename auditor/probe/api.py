@@ -54,6 +54,7 @@ class Api:
         what: str,
         key: str | None = None,
         verify_tls: bool = True,
+        ca: str | None = None,
         wait: float = 30.0,
         endings: tuple[str, ...] = (),
     ) -> None:
@@ -71,7 +72,7 @@ class Api:
             headers["authorization"] = f"Bearer {key}" if key else basic_of(url) or ""
         self._headers, self._keyed = headers, "authorization" in headers
         self._client = httpx.AsyncClient(
-            verify=tls_context(verify_tls) if parts.scheme == "https" else False,
+            verify=tls_context(verify_tls, ca) if parts.scheme == "https" else False,
             trust_env=False,
             follow_redirects=False,
             timeout=httpx.Timeout(wait, connect=min(10.0, wait)),

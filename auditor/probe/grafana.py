@@ -40,13 +40,21 @@ class Grafana:
         *,
         key: str | None = None,
         verify_tls: bool = True,
+        ca: str | None = None,
         wait: float = 30.0,
         where: str = "monitoring.grafana",
     ) -> None:
-        self._asked = {"key": key, "verify_tls": verify_tls, "wait": wait, "where": where}
+        self._asked = {"key": key, "verify_tls": verify_tls, "ca": ca, "wait": wait, "where": where}
         self._given = url
         self._api = Api(
-            url, where=where, what="Grafana", key=key, verify_tls=verify_tls, wait=wait, endings=("/dashboards", "/api")
+            url,
+            where=where,
+            what="Grafana",
+            key=key,
+            verify_tls=verify_tls,
+            ca=ca,
+            wait=wait,
+            endings=("/dashboards", "/api"),
         )
 
     async def __aenter__(self) -> "Grafana":

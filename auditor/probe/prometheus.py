@@ -50,11 +50,13 @@ class Prometheus:
         *,
         key: str | None = None,
         verify_tls: bool = True,
+        ca: str | None = None,
         wait: float = 30.0,
         where: str = "monitoring.prometheus",
     ) -> None:
         endings = ("/graph", "/query", "/targets", "/alerts", "/rules", "/api/v1")
-        self._api = Api(url, where=where, what="Prometheus", key=key, verify_tls=verify_tls, wait=wait, endings=endings)
+        asked: dict[str, Any] = {"key": key, "verify_tls": verify_tls, "ca": ca, "wait": wait}
+        self._api = Api(url, where=where, what="Prometheus", endings=endings, **asked)
 
     @property
     def url(self) -> str:

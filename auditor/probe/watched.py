@@ -42,12 +42,18 @@ _SCRAPES = 4  # a rate over a common window needs so many
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
     """What is looked for: series of the engine (a catalogue name, else of any), of the model where series tell one;
-    `pages` are the addresses of the engine's own pages.
+    `pages` are the addresses of the engine's own pages, `labels` those that all its series have.
     """
 
     engine: str = "generic"
     model: str | None = None
     pages: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def selector(self, name: str) -> str:
+        """The service's series of one name, as Prometheus selects them."""
+        matched = {"__name__": name, **self.labels}.items()
+        return "{" + ",".join(f"{label}={json.dumps(value, ensure_ascii=False)}" for label, value in matched) + "}"
 
 
 async def looked(prometheus: Prometheus, service: Service, window: float = RECENT) -> Watch:
@@ -147,7 +153,7 @@ async def _series(
     """The labels of the service's series, under whatever prefix they are stored."""
     present = await ask(lambda: prometheus.label_values("__name__", (), *when))
     names = sorted((place, name) for name in present or () if (place := _telling(name, service.engine)) is not None)
-    match = [f'{{__name__="{name}"}}' for _, name in names[:_MOST_NAMES]]
+    match = [service.selector(name) for _, name in names[:_MOST_NAMES]]
     found = (await ask(lambda: prometheus.series(match, *when)) if match else None) or ()
     own = tuple(labels for labels in found if service.model and labels.get(_MODEL) == service.model)
     return own or found

@@ -472,6 +472,14 @@ def test_what_watches_the_service_has_keys_of_its_own(write, problems):
     ]
 
 
+def test_replicas_that_prometheus_is_to_know_need_one(problems):
+    head = "version: 1\nname: t\nendpoint: {url: 'http://h/v1', metrics: prometheus}\n"
+    assert problems(head) == ["3:41: endpoint.metrics: needs monitoring.prometheus, whose targets are the replicas"]
+    assert problems(head + "monitoring: {prometheus: 'http://p', selector: {a-b: x}}\n") == [
+        "4:54: monitoring.selector.a-b: is no name of a label: letters, digits and _"
+    ]
+
+
 @pytest.mark.parametrize(
     ("name", "environ", "warning"),
     [

@@ -99,6 +99,11 @@ def test_of_several_models_those_series_count_that_are_the_services() -> None:
     assert [target.serves for target in watch.targets] == [True, True]
 
 
+def test_labels_of_the_service_narrow_what_is_its_own() -> None:
+    service = Service(engine="vllm", labels={"job": 'the "first"', "cluster": "ä"})
+    assert service.selector("a:b") == r'{__name__="a:b",job="the \"first\"",cluster="ä"}'
+
+
 def test_a_target_serves_too_where_it_has_the_address_of_the_engines_page() -> None:
     local = {**TARGET, "labels": {"job": "x", "instance": "y"}, "scrapeUrl": "http://localhost:8000/metrics"}
 
