@@ -64,7 +64,7 @@ def render(report: Report) -> str:
     return _template().render(
         report=report,
         context=words.context(report),
-        notes=_notes(report),
+        notes=words.asides(report),
         questions=[_question(q, pictures) for q in report.questions],
         others=[p for p in pictures if p.question not in {q.question for q in report.questions}],
         counts=words.counts(report.findings),
@@ -96,17 +96,6 @@ def _template() -> "Template":
     )
     environment.filters["drawing"] = lambda picture: Markup(picture.drawing)  # escaped where it was drawn
     return environment.get_template("report.html")
-
-
-def _notes(report: Report) -> list[tuple[str, str]]:
-    """What a reader must know beside the verdict."""
-    nearest = report.evidence.nearest
-    found = (
-        ("No load", words.unsent(report)),
-        ("Nearest pass", nearest.sentence if nearest is not None else None),
-        ("Stopped early", report.interrupted),
-    )
-    return [(label, text) for label, text in found if text]
 
 
 # ------------------------------------------------------------------------------------------------------------ findings
@@ -179,7 +168,9 @@ def _folds(report: Report) -> list[_Fold]:
         _Fold(f"Passed ({len(passed)})", _passed(passed)),
         _Fold("Skipped", lines=_missing(report, deciding=False)),
         _Fold("Loads in numbers", tables.numbers(evidence)),
-        _Fold("Server beside client", tables.counterparts(evidence)),
+        _Fold("Against the baseline", tables.changes(evidence)),
+        _Fold("Server beside client, load by load", tables.counterparts(evidence)),
+        _Fold("Server beside client, number by number", tables.agreements(evidence)),
         _Fold("Products of both phases: GEMM against GEMV", tables.phases(evidence)),
         _Fold("Plan", tables.plan(evidence)),
         _Fold("Settings", tables.settings(evidence)),

@@ -7,14 +7,17 @@ out as the characters they are.
 import re
 from collections.abc import Iterable, Sequence
 
-from auditor.evidence import Evidence, Finding, Report
-from auditor.report import steps, tables, words
-from auditor.report.picture import Table
+from auditor.evidence import Evidence, Finding, QuestionResult, Report
+from auditor.report import tables, words
+from auditor.report.picture import Picture, Table
+from auditor.report.pictures.gallery import gallery
 
 __all__ = ["escape", "render"]
 
 _MARKUP = re.compile(r"([\\`*_{}\[\]|~$!])")
 _BREAK = "&#8203;"
+_URGENT = ("fail", "inconclusive")
+_MOST = 5  # findings on the first screen
 
 
 def escape(text: object, limit: int = 600) -> str:
@@ -48,12 +51,39 @@ def _questions(report: Report) -> list[str]:
         )
         for q in report.questions
     ]
+    return _table(("Question", "Verdict", "Why"), rows)
+
+
+def _answers(report: Report) -> list[str]:
     answers = [
         f"- **{escape(q.question, 10)}**: {' '.join(escape(answer, 300) for answer in q.answers)}"
         for q in report.questions
         if q.answers
     ]
-    return [*_table(("Question", "Verdict", "Why"), rows), *(["", *answers] if answers else [])]
+    return ["", "The answers:", "", *answers] if answers else []
+
+
+def _worst(report: Report) -> list[str]:
+    """The findings that decide and the next worst, a line each: what was seen, what is asked, what to change first."""
+    cards = [f for f in words.shown(report) if words.weight(f) in _URGENT and not f.voided_by] or words.shown(report)
+    lines = [f"- {_brief(finding)}" for finding in cards[:_MOST]]
+    more = len(words.shown(report)) - len(lines)
+    return [*lines, *([f"- and {more} more below"] if more > 0 else [])]
+
+
+def _brief(finding: Finding) -> str:
+    status = words.STATUS_WORDS[words.weight(finding)]
+    parts = [f"**{status} {escape(words.heading(finding))}**: {escape(finding.why, 300)}"]
+    if finding.remedies:
+        parts.append(f"*Change*: {escape(finding.remedies[0], 200)}.")
+    elif finding.missing:
+        parts.append(f"*Missing*: {escape(finding.missing, 200)}.")
+    return " ".join([*parts, *([f"({escape(finding.where)})"] if finding.where else [])])
+
+
+def _cards(report: Report) -> list[str]:
+    confidence = report.evidence.profile.probe.confidence
+    return [line for finding in words.shown(report) for line in _card(finding, confidence)][1:]
 
 
 def _facts(finding: Finding, confidence: float) -> Iterable[tuple[str, str]]:
@@ -94,12 +124,15 @@ def _line(finding: Finding) -> str:
 
 def _rest(report: Report) -> list[str]:
     passed = [f for f in sorted(report.findings, key=words.sort_key) if f.status == "pass"]
-    undecided, skipped = _missing(report, deciding=True), _missing(report, deciding=False)
     return [
-        *(["", "### Undecided", "", *undecided] if undecided else []),
         *_folded(f"Passed ({len(passed)})", [_line(f) for f in passed]),
-        *_folded("Skipped", skipped),
+        *_folded("Skipped", _missing(report, deciding=False)),
     ]
+
+
+def _undecided(report: Report) -> list[str]:
+    found = _missing(report, deciding=True)
+    return ["", "Undecided:", "", *found] if found else []
 
 
 def _missing(report: Report, *, deciding: bool) -> list[str]:
@@ -153,15 +186,26 @@ def _products(evidence: Evidence) -> list[str]:
     return [*_shown(table), "", *map(escape, table.notes)] if table is not None else []
 
 
-def _steps(report: Report) -> list[str]:
-    """Bars as the terminal draws them."""
-    drawn = [line for block in steps.blocks(report) for line in block]
-    return ["```text", *drawn, "```"] if drawn else []
+def _pictures(found: Sequence[Picture]) -> list[str]:
+    """Pictures as characters: reviews show no SVG."""
+    return [line for picture in found for line in _picture(picture)][1:]
+
+
+def _picture(picture: Picture) -> list[str]:
+    """A fence of four, and no backtick within: what others named cannot close it."""
+    drawn = ["````text", *(line.replace("`", "'") for line in picture.lines), "````"] if picture.lines else []
+    return ["", f"**{escape(picture.title)}**", "", escape(picture.summary, 900), "", *drawn]
 
 
 def _beside(evidence: Evidence) -> list[str]:
-    table = tables.counterparts(evidence)
-    return [*table.notes, "", *_shown(table)] if table else []
+    table, told = tables.counterparts(evidence), tables.agreements(evidence)
+    lines = [*table.notes, "", *_shown(table)] if table else []
+    return [*lines, *(["", *_shown(told)] if told else [])]
+
+
+def _changes(evidence: Evidence) -> list[str]:
+    table = tables.changes(evidence)
+    return [*map(escape, table.notes), "", *_shown(table)] if table else []
 
 
 def _plan(evidence: Evidence) -> list[str]:
@@ -177,23 +221,26 @@ def _environment(report: Report) -> list[str]:
 
 def render(report: Report) -> str:
     """The report as GitHub-flavoured markdown; one screen first, the rest folded."""
-    confidence = report.evidence.profile.probe.confidence
     lines = [f"# {escape(report.verdict_line)}", "", escape(" | ".join(words.context(report))), ""]
-    if reason := words.unsent(report):
-        lines += [f"No load: {escape(reason)}", ""]
-    if (nearest := report.evidence.nearest) is not None:
-        lines += [f"Nearest pass: {escape(nearest.sentence)}", ""]
-    if report.interrupted:
-        lines += [f"Stopped early: {escape(report.interrupted)}", ""]
-    lines += [*_questions(report), "", f"{words.counts(report.findings)}{_more(report)}."]
-    lines += _waivers(report)
-    for finding in words.shown(report):
-        lines += _card(finding, confidence)
+    for label, text in words.asides(report):
+        lines += [f"{label}: {escape(text)}", ""]
+    lines += [*_questions(report), "", f"{words.counts(report.findings)}{_more(report)}.", *_waivers(report)]
+    lines += [*(["", *worst] if (worst := _worst(report)) else []), *_undecided(report), *_answers(report)]
+    lines += _folded(f"Findings in full ({len(words.shown(report))})", _cards(report))
     lines += _rest(report)
-    lines += _folded("Numbers", _numbers(report.evidence))
+    drawn = gallery(report)
+    for question in report.questions:
+        pictures = [p for p in drawn if p.question == question.question]
+        lines += _folded(f"{_title(question)} in pictures", _pictures(pictures))
+    lines += _folded("Loads in numbers", _numbers(report.evidence))
+    lines += _folded("Against the baseline", _changes(report.evidence))
     lines += _folded("Products of both phases: GEMM against GEMV", _products(report.evidence))
-    lines += _folded("Where the time goes", _steps(report))
     lines += _folded("Server beside client", _beside(report.evidence))
     lines += _folded("Plan", _plan(report.evidence))
     lines += _folded("Environment", _environment(report))
     return "\n".join(lines) + "\n"
+
+
+def _title(question: QuestionResult) -> str:
+    """Bare words: a summary is HTML, in which markdown's escapes would show."""
+    return " ".join(re.sub(r"[^\w.,:() -]", " ", words.clean(f"{question.question} {question.title}", 120)).split())

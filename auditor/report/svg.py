@@ -110,8 +110,8 @@ class Axis:
         """An axis with round ends around these values; from 0 on unless it is logarithmic."""
         seen = [v for v in values if math.isfinite(v) and (v > 0 or not log)] or [1.0]
         if log:
-            low, high = min(seen), max(seen)
-            return cls(_step(low, down=True), _step(high * (1.0 if high > low else 2.0)), *ends, log=True)
+            low, high = _step(min(seen), down=True), _step(max(seen))
+            return cls(low, high if high > low else 2 * low, *ends, log=True)
         return cls(0.0, max(_ticks(0.0, max(seen) or 1.0)[-1], 1e-12), *ends)
 
     def __call__(self, value: float) -> float:

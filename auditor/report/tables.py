@@ -3,15 +3,16 @@
 Pure; shared by the formats that show tables. Words are harmless (`harmless.clean`), each format escapes them its way.
 """
 
+from auditor.compared import Change
 from auditor.evidence import Evidence, Report
 from auditor.loads import Load
-from auditor.report import products, words
+from auditor.report import products, truth, words
 from auditor.report.beside import Beside, beside
 from auditor.report.figures import Figures, figures, latency, prompt_and_output, rate, tokens_of
 from auditor.report.harmless import clean
 from auditor.report.picture import Table
 
-__all__ = ["counterparts", "environment", "numbers", "phases", "plan", "settings"]
+__all__ = ["agreements", "changes", "counterparts", "environment", "numbers", "phases", "plan", "settings"]
 
 
 # ---------------------------------------------------------------------------------------------------------------- loads
@@ -98,6 +99,28 @@ def _counterpart(name: str, item: Beside) -> tuple[str, ...]:
     )
     cells = [words.quantity(value, unit) if value is not None else "" for value, unit in figures_with_units]
     return (clean(name, 60), str(item.requests), *cells[:3], f"{sign}{difference}{part}", *cells[3:])
+
+
+def agreements(evidence: Evidence) -> Table:
+    """Each quantity as the server counted it beside the client's, and where a difference lies."""
+    return Table(head=truth.HEAD, rows=tuple(tuple(row) for row in truth.rows(evidence)))
+
+
+# ------------------------------------------------------------------------------------------------------------- baseline
+
+
+def changes(evidence: Evidence) -> Table:
+    """How each metric moved against the baseline, where there is one."""
+    found = evidence.compared
+    head = ("Metric", "Before", "Now", "Change", "Outcome")
+    if found is None:
+        return Table(head=head, rows=())
+    rows = ((clean(c.name, 80), _told(c, c.old), _told(c, c.new), clean(c.words, 80), c.status) for c in found.changes)
+    return Table(head=head, rows=tuple(rows), notes=(clean(found.verdict_line, 900),))
+
+
+def _told(change: Change, value: float | None) -> str:
+    return "failed" if value is None else words.quantity(value, change.unit)
 
 
 # ---------------------------------------------------------------------------------------------------------------- plan

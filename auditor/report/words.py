@@ -13,6 +13,7 @@ from auditor.report.harmless import clean, clip
 __all__ = [
     "ORDER",
     "STATUS_WORDS",
+    "asides",
     "clean",
     "clip",
     "context",
@@ -181,6 +182,17 @@ def context(report: Report) -> list[str]:
         report.date,
     ]
     return [clean(part, 100) for part in parts if part]
+
+
+def asides(report: Report) -> list[tuple[str, str]]:
+    """What a reader must know beside the verdict, as (label, words)."""
+    nearest = report.evidence.nearest
+    found = (
+        ("No load", unsent(report)),
+        ("Nearest pass", nearest.sentence if nearest is not None else None),
+        ("Stopped early", report.interrupted),
+    )
+    return [(label, clean(text)) for label, text in found if text]
 
 
 def unsent(report: Report) -> str | None:

@@ -29,8 +29,9 @@ def test_what_lies_beyond_an_axis_stands_at_its_end():
 
 def test_an_axis_over_nothing_or_one_value_still_has_two_ends():
     assert svg.Axis.over([], (0.0, 10.0))(0.5) == 5.0
-    one = svg.Axis.over([0.2], (0.0, 10.0), log=True)
-    assert one.low < one.high
+    for alike in ([0.2], [50.0, 49.9999999999]):
+        axis = svg.Axis.over(alike, (0.0, 10.0), log=True)
+        assert 0.0 <= axis(alike[0]) < axis(2 * alike[0]) == 10.0
     assert svg.Axis.over([0.0, 0.0], (0.0, 10.0)).high > 0
 
 
