@@ -14,8 +14,11 @@ from urllib.request import urlopen
 
 import pytest
 
+from auditor import monitored
 from auditor.cli.coverage import command
+from auditor.loading.profile import parse_profile
 from auditor.probe.prometheus import Prometheus, Refused
+from auditor.run import Options, declare
 from tests.prometheus import needs_prometheus, prometheus
 
 pytestmark = [pytest.mark.slow, needs_prometheus]
@@ -142,6 +145,19 @@ def test_a_query_that_is_none_is_refused_in_the_servers_words(running: Running) 
     assert caught.value.said == (
         'bad_data: invalid parameter "query": 1:4: parse error: unexpected end of input inside braces'
     )
+
+
+@pytest.mark.parametrize(("selector", "found"), [("{}", True), ("{job: vllm}", True), ("{job: other}", False)])
+def test_it_knows_the_replicas_by_their_labels(running: Running, selector: str, found: bool, tmp_path: Path) -> None:
+    text = (
+        "version: 1\nname: t\nendpoint: {url: 'http://127.0.0.1:9/v1', metrics: prometheus}\n"
+        f"monitoring: {{prometheus: '{running.url}', selector: {selector}}}\n"
+    )
+    loaded, notes = parse_profile(text, tmp_path / "p.yaml", {}), []
+    evidence = declare(loaded, Options(offline=True))
+    profile = asyncio.run(monitored.replicas(evidence, loaded.profile, loaded, notes.append))
+    assert profile.endpoint.metrics == ((f"http://{running.page}/metrics",) if found else None)
+    assert len(notes) == (not found)
 
 
 def test_coverage_asks_what_the_files_draw(running: Running, board: Path, capsys: pytest.CaptureFixture[str]) -> None:
