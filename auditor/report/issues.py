@@ -12,12 +12,15 @@ from auditor.evidence import Finding, Location, Report
 from auditor.fingerprints import fingerprints, ordinals
 from auditor.report import words
 
-__all__ = ["WAIVER", "Issue", "Level", "issues", "passing", "path", "worth_telling"]
+__all__ = ["VERDICT", "WAIVER", "Issue", "Level", "issues", "passing", "path", "worth_telling"]
 
 Level = Literal["error", "warning", "note", "pass", "skip"]
 
 WAIVER = "waiver"
 """The rule of what is said of waivers themselves."""
+
+VERDICT = "verdict"
+"""The rule of a verdict that stops a pipeline although no finding does: cut short, or nothing was decided."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +42,7 @@ class Issue:
     @property
     def page(self) -> str | None:
         """The rule to give to `audit explain`; None where there is no page."""
-        return words.clean(self.finding.rule, 20) if self.finding.rule != WAIVER else None
+        return words.clean(self.finding.rule, 20) if self.finding.rule not in (WAIVER, VERDICT) else None
 
     @property
     def text(self) -> str:
@@ -53,8 +56,13 @@ def passing(report: Report) -> bool:
 
 
 def issues(report: Report) -> tuple[Issue, ...]:
-    """Every finding, worst first, and what is to be said of waivers that do not hold or are not needed."""
+    """Every finding, worst first, and what is to be said of waivers that do not hold or are not needed.
+
+    One at least is an error exactly where the exit code is not 0.
+    """
     everything = (*report.findings, *_on_waivers(report))
+    if not passing(report) and not any(_level(report, finding) == "error" for finding in everything):
+        everything = (*everything, _on_verdict(report))
     marks = zip(everything, fingerprints(report.name, everything), ordinals(everything), strict=True)
     ordered = sorted(marks, key=lambda mark: words.sort_key(mark[0]))
     return tuple(_issue(report, finding, mark, number) for finding, mark, number in ordered)
@@ -118,6 +126,19 @@ def _details(finding: Finding, confidence: float) -> Iterator[tuple[str, str]]:
     if waiver := words.waiver(finding):
         yield "waived", waiver
     yield from (("change", words.clean(remedy)) for remedy in finding.remedies)
+
+
+def _on_verdict(report: Report) -> Finding:
+    missing = report.interrupted or next((q.headline for q in report.questions if q.status == "inconclusive"), None)
+    return Finding(
+        rule=VERDICT,
+        status="inconclusive",
+        title=report.verdict,
+        why=report.verdict_line,
+        deciding=True,
+        severity="high",
+        missing=missing,
+    )
 
 
 def _on_waivers(report: Report) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from auditor.evidence import Report
 from auditor.report import words
-from auditor.report.issues import Issue, issues, passing, path
+from auditor.report.issues import VERDICT, Issue, issues, passing, path
 
 __all__ = ["render"]
 
@@ -19,7 +19,7 @@ _OTHERS = {"T": "Measurement validity", "w": "Waivers"}
 
 def render(report: Report) -> str:
     """The report as one XML document."""
-    found = issues(report)
+    found = [issue for issue in issues(report) if issue.finding.rule != VERDICT]
     root = Element("testsuites", name=words.clean(report.name, 160))
     _verdict(root, report)
     titles = {q.question: words.clean(f"{q.question} {q.title}", 160) for q in report.questions}

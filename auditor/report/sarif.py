@@ -12,16 +12,23 @@ from urllib.parse import quote
 from auditor.evidence import Location, Number, Report
 from auditor.fingerprints import VERSION
 from auditor.report import words
-from auditor.report.issues import WAIVER, Issue, issues, passing, path, worth_telling
+from auditor.report.issues import VERDICT, WAIVER, Issue, issues, passing, path, worth_telling
 from auditor.report.json import dumps, plain
 
 __all__ = ["render"]
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _FINGERPRINT = f"servingAudit/v{VERSION}"
-_ON_WAIVERS = (
-    "A waiver past its last day covers nothing: fix what it covered, or renew it. One that covers nothing can go."
-)
+_EXPLAINED = {
+    WAIVER: (
+        "Waivers of the profile",
+        "A waiver past its last day covers nothing: fix what it covered, or renew it. One that covers nothing can go.",
+    ),
+    VERDICT: (
+        "Verdict",
+        "The audit was cut short, or nothing decided a question: see what is missing and run it again.",
+    ),
+}
 
 
 def render(report: Report) -> str:
@@ -59,8 +66,9 @@ def _rule(issue: Issue) -> str:
 
 
 def _descriptor(rule: str, title: str) -> dict[str, Any]:
-    if rule == WAIVER:
-        title, text, marked = "Waivers of the profile", _ON_WAIVERS, _ON_WAIVERS
+    if rule in _EXPLAINED:
+        title, text = _EXPLAINED[rule]
+        marked = text
     else:
         text = f"audit explain {rule}"
         marked = f"`{text.replace('`', '')}` says what the rule judges and how to fix what it found."

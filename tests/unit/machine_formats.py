@@ -77,5 +77,8 @@ REPORTS = {
     "open": OPEN,
     "accepted": ACCEPTED,
     "interrupted": replace(REPORT, exit_code=130, interrupted="Ctrl-C"),
+    "cut short": replace(READY, exit_code=130, interrupted="Ctrl-C"),
+    "undecided": replace(BARE, verdict="INCONCLUSIVE", verdict_line="INCONCLUSIVE: chat-prod", exit_code=4),
+    "expired": replace(READY, exit_code=2, expired_waivers=("M420 expired on 2026-01-31: later",)),
     "hostile": hostile(),
 }

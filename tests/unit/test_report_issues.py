@@ -40,9 +40,17 @@ def test_an_advisory_failure_is_a_warning():
 
 
 @pytest.mark.parametrize("name", sorted(REPORTS))
-def test_nothing_is_an_error_where_the_exit_code_is_0(name):
+def test_something_is_an_error_exactly_where_the_exit_code_is_not_0(name):
     report = REPORTS[name]
     assert any(i.level == "error" for i in issues(report)) == (not passing(report))
+
+
+def test_a_verdict_that_no_finding_explains_is_an_error_itself():
+    [cut] = worth_telling(REPORTS["cut short"])
+    assert (cut.finding.rule, cut.level, cut.page) == ("verdict", "error", None)
+    assert cut.text == "READY: chat-prod\nmissing: Ctrl-C"
+    [open_] = worth_telling(REPORTS["undecided"])
+    assert open_.text == "INCONCLUSIVE: chat-prod"
 
 
 def test_worst_first_and_only_what_somebody_should_look_at():

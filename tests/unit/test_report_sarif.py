@@ -75,6 +75,12 @@ def test_rules_say_where_help_is():
     assert help_["waiver"].startswith("A waiver past its last day covers nothing")
 
 
+@pytest.mark.parametrize("name", sorted(REPORTS))
+def test_a_result_is_an_error_exactly_where_the_exit_code_is_not_0(name):
+    levels = {result["level"] for result in _run(REPORTS[name])["results"]}
+    assert ("error" in levels) == (REPORTS[name].exit_code != 0)
+
+
 def test_a_waived_failure_is_suppressed_and_no_error():
     [waived] = [result for result in _run(REPORT)["results"] if result["ruleId"] == "W112"]
     assert waived["level"] == "note"
