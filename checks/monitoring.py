@@ -109,7 +109,7 @@ def _better(evidence: Evidence, item: CoverageItem, status: Status) -> tuple[str
 
 
 def m404_dead(evidence: Evidence) -> Iterator[Finding]:
-    if evidence.coverage is None:
+    if evidence.coverage is None or not evidence.coverage.files:
         yield CHECK.skip("M404", UNREAD)
         return
     buried = [item for item in evidence.coverage.items if item.dead]
@@ -177,7 +177,7 @@ def _offer(evidence: Evidence, offered: Mapping[str, tuple[str, ...]]) -> Findin
 
 def m406_unreadable(evidence: Evidence) -> Iterator[Finding]:
     coverage = evidence.coverage
-    if coverage is None:
+    if coverage is None or not coverage.files:
         yield CHECK.skip("M406", UNREAD)
         return
     problems = (
@@ -265,7 +265,7 @@ def _around(evidence: Evidence, objective: Objective, bounds: list[float]) -> Fi
 
 
 def m409_activity(evidence: Evidence) -> Iterator[Finding]:
-    if evidence.coverage is None:
+    if evidence.coverage is None or not evidence.coverage.files:
         yield CHECK.skip("M409", UNREAD)
         return
     activity, memory = covered(evidence.coverage, "memory_activity"), covered(evidence.coverage, "memory")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from auditor import panels
 from auditor.evidence import Check, Evidence, Finding, Number, Rule
-from auditor.units import quantity
+from auditor.units import count, quantity
 from auditor.watch import Answer, Query, Target, Watch
 from checks.monitoring_terms import ASKED, UNREAD, flavour, listed, where
 
@@ -65,11 +65,11 @@ def m412_processes(evidence: Evidence) -> Iterator[Finding]:
     if not split:
         yield _PART.finding("M412", "pass", "One process writes the page, or several write it as one.")
         return
-    count = max(len(page.ranks["pid"]) for page in split)
+    processes = max(len(page.ranks["pid"]) for page in split)
     yield _PART.finding(
         "M412",
         "warn",
-        f"{split[0].url} has a series for each of {count} processes (label pid): a gauge of one is not the engine's.",
+        f"{split[0].url} has a series for each of {processes} processes (pid): a gauge of one is not the engine's.",
         where=evidence.where("endpoint.metrics"),
         remedies=(
             "set PROMETHEUS_MULTIPROC_DIR to a folder on a local disk, and use a release that merges its gauges"
@@ -82,13 +82,15 @@ def m412_processes(evidence: Evidence) -> Iterator[Finding]:
 def m423_scraped(evidence: Evidence) -> Iterator[Finding]:
     """Without a target nothing is there, whatever the panels say: that decides."""
     watch = evidence.watch
-    if watch is None:
-        yield _PART.skip("M423", _NO_WATCH)
+    if watch is None or watch.active is None:
+        asked = watch is not None and evidence.profile.monitoring.prometheus is not None
+        why = "; ".join(watch.problems) if watch is not None and watch.problems else _NO_WATCH
+        yield _PART.skip("M423", why, deciding=asked, where=evidence.where("monitoring.prometheus"))
         return
     serving, place = _serving(watch), evidence.where("monitoring.prometheus")
     if not serving:
         dropped = f", {watch.dropped} dropped" if watch.dropped else ""
-        why = f"{watch.url} has {len(watch.targets)} targets{dropped}, and none has the engine's series or its page."
+        why = f"{watch.url} has {count(watch.active, 'target')}{dropped}, and none has the engine's series or its page."
         fix = (
             "add a scrape job for the engine's page; in Kubernetes compare the ServiceMonitor's selector and port name",
         )

@@ -236,6 +236,11 @@ def test_activity_alone_fails_and_beside_occupancy_does_not() -> None:
     assert only("M409", evidence()).status == "pass"
 
 
+@pytest.mark.parametrize("rule", ["M404", "M406", "M409"])
+def test_without_files_nothing_passes(rule: str) -> None:
+    assert only(rule, covering(evidence(), files=())).status == "skip"
+
+
 @pytest.mark.parametrize("rule", [rule.id for rule in CHECK.rules if rule.id not in ("M408", "M412", "M426")])
 def test_without_coverage_nothing_passes(rule: str) -> None:
     finding = only(rule, evidence(coverage=None))

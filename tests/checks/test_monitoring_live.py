@@ -32,7 +32,7 @@ def evidence(
 ) -> Evidence:
     items = (CoverageItem(concept="ttft", rung="parses", names=("a",), note=note),)
     coverage = Coverage(items=items, files=("d.json",), queries=queries, flaws=flaws)
-    facts = {"url": "http://prom:9090", "retention": 30 * DAY, "targets": targets, **watch}
+    facts = {"url": "http://prom:9090", "retention": 30 * DAY, "targets": targets, "active": 5, **watch}
     return replace(make_evidence(), coverage=coverage, watch=Watch(**facts))  # type: ignore[arg-type]
 
 
@@ -75,7 +75,20 @@ def test_a_page_of_several_processes():
 def test_a_service_that_nobody_scrapes():
     finding = only("M423", evidence(target(serves=False), dropped=2))
     assert (finding.status, finding.deciding) == ("fail", True)
-    assert "1 targets, 2 dropped, and none has the engine's series" in finding.why
+    assert "5 targets, 2 dropped, and none has the engine's series" in finding.why
+
+
+def test_a_prometheus_that_does_not_answer_leaves_it_open():
+    silent = evidence(active=None, problems=("http://prom:9090: connection refused",))
+    finding = only("M423", silent)
+    assert (finding.status, finding.deciding, finding.missing) == (
+        "skip",
+        False,
+        "http://prom:9090: connection refused",
+    )
+    monitoring = replace(silent.profile.monitoring, prometheus="http://prom:9090")
+    declared = replace(silent, profile=replace(silent.profile, monitoring=monitoring))
+    assert (only("M423", declared).status, only("M423", declared).deciding) == ("skip", True)
 
 
 @pytest.mark.parametrize(
