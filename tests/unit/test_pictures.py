@@ -66,6 +66,14 @@ def test_ttft_shows_each_length_that_had_the_engine_to_itself():
     assert alone["32"]["Requests"] == "5"
 
 
+def test_ttft_keeps_requests_of_one_length_together():
+    lengths = [100] * 6 + [200] * 2 + [300, 400]
+    samples = [make_sample(i, ttft=0.1, prompt_tokens=n) for i, n in enumerate(lengths)]
+    rows = _rows(ttft.picture(_with(with_slo(make_evidence(), make_measurement(samples)))))
+    loaded = [(row["Prompt tokens"], row["Requests"]) for row in rows if row["Under"] == "load"]
+    assert loaded == [("100", "6"), ("200", "2"), ("300 to 400", "2")]
+
+
 def test_ttft_without_a_model_has_no_limit():
     picture = ttft.picture(_with(make_evidence(geometry=None)))
     assert 'class="limit"' not in picture.drawing

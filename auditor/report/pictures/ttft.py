@@ -144,9 +144,8 @@ def _summary(seen: _Seen, objectives: Sequence[Objective], bound: bool) -> str:
     if total := len(seen.loaded):
         over = len(seen.missed) + len(seen.failed)
         against = " and ".join(said(o) for o in objectives)
-        parts.append(
-            f"{over} of {total} requests under load miss {against} or fail" if against else f"{total} requests"
-        )
+        missed = f"{over} of {total} requests under load miss {against} or fail"
+        parts.append(missed if against else f"{total} requests under load, {len(seen.failed)} failed")
     if seen.alone:
         parts.append(f"{len(seen.alone)} requests had the engine to themselves")
     if bound:
@@ -156,11 +155,14 @@ def _summary(seen: _Seen, objectives: Sequence[Objective], bound: bool) -> str:
 
 
 def _groups(seen: _Seen) -> list[tuple[float, float, list[float]]]:
-    """Requests under load in groups of like length: (shortest, longest, their TTFTs)."""
-    ordered = sorted(seen.loaded)
-    each = math.ceil(len(ordered) / _BINS) or 1
-    cut = [ordered[i : i + each] for i in range(0, len(ordered), each)]
-    return [(group[0][0], group[-1][0], [t for _, t in group]) for group in cut]
+    """Requests under load in groups of like length: (shortest, longest, their TTFTs). One length is in one group."""
+    groups: list[list[Point]] = []
+    for point in sorted(seen.loaded):
+        if groups and (len(groups[-1]) < len(seen.loaded) / _BINS or groups[-1][-1][0] == point[0]):
+            groups[-1].append(point)
+        else:
+            groups.append([point])
+    return [(group[0][0], group[-1][0], [t for _, t in group]) for group in groups]
 
 
 def _span(low: float, high: float) -> str:
