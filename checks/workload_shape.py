@@ -11,6 +11,7 @@ the two a user waits for says which SLO matters; which of the two the device wor
 | W104 | is the goal declared, and does it fit the traffic? | no |
 | W105 | is there an SLO on what dominates? | yes |
 | W106 | do the longest requests fit in the context? | yes |
+| W107 | are declared lengths those that users send? | no |
 | W110 W111 W112 W114 | TTFT, TPS, E2E and first-answer SLOs, overall and per class | yes |
 | W113 | error rate | yes |
 | W120 | does the queue grow at the target load? | yes |
@@ -30,7 +31,7 @@ from auditor.theory.alternatives import what_ifs
 from auditor.theory.deciding import Judged
 from auditor.theory.dominance import AT_ODDS, MATTERS, PHASE, Wait, leans
 from auditor.units import count, percent, quantity
-from checks import baseline, nearest, overload, passive
+from checks import baseline, nearest, observed, overload, passive
 
 __all__ = ["CHECK"]
 
@@ -357,6 +358,7 @@ CHECK = Check(
         Rule("W104", "Goal of the deployment", w104_goal),
         Rule("W105", "SLO on what dominates", w105_slo),
         Rule("W106", "Tail within the context", w106_tail),
+        *observed.RULES,
         Rule("W110", "TTFT SLO", w110_ttft),
         Rule("W111", "TPS SLO", w111_tps),
         Rule("W112", "E2E SLO", w112_e2e),

@@ -481,7 +481,7 @@ def test_a_declared_rate_takes_the_concurrency_that_was_planned():
 
 def test_titles_and_ids_are_the_published_ones():
     assert [r.id for r in CHECK.rules] == [
-        *("W101", "W102", "W103", "W104", "W105", "W106"),
+        *("W101", "W102", "W103", "W104", "W105", "W106", "W107"),
         *("W110", "W111", "W112", "W113", "W114", "W120", "W130", "W140"),
     ]
     assert make_profile().name == "healthy"
