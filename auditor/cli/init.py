@@ -52,6 +52,21 @@ KeyName = Annotated[
     str | None,
     typer.Option("--api-key-env", metavar="NAME", help="The variable that holds the API key.", show_default=False),
 ]
+PrometheusUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--prometheus",
+        metavar="URL",
+        help="Take a week of lengths, times and requests in flight from here.",
+        show_default=False,
+    ),
+]
+PrometheusKey = Annotated[
+    str | None,
+    typer.Option(
+        "--prometheus-key-env", metavar="NAME", help="The variable that holds its bearer token.", show_default=False
+    ),
+]
 Out = Annotated[
     Path | None, typer.Option("-o", "--output", metavar="PROFILE", help="Write it here; stdout without it.")
 ]
@@ -67,6 +82,8 @@ def command(
     accelerator: Part = None,
     name: Name = None,
     api_key_env: KeyName = None,
+    prometheus: PrometheusUrl = None,
+    prometheus_key_env: PrometheusKey = None,
     preset: PresetName = None,
     output: Out = None,
     force: Force = False,
@@ -78,6 +95,7 @@ def command(
 
     \b
     audit init --url http://127.0.0.1:8000/v1 -o prod.yaml
+    audit init --url http://127.0.0.1:8000/v1 --prometheus http://127.0.0.1:9090
     audit init deployment.yaml --accelerator h100-sxm -o prod.yaml
     audit init compose.yaml --pick vllm
     audit init --launch "vllm serve meta-llama/Llama-3.1-8B-Instruct --max-model-len 32k"
@@ -89,6 +107,8 @@ def command(
     if output is not None:
         _free(output, force=force)
     draft = _draft(file, url, launch, pick, api_key_env)
+    if prometheus is not None:
+        draft = _watched(draft, prometheus, prometheus_key_env)
     draft = _with_part(replace(draft, name=name or draft.name), accelerator)
     text = profile_text(draft, output.name if output else "PROFILE", preset.value if preset else None)
     if output is None:
@@ -123,6 +143,15 @@ def _live(url: str, key_name: str | None) -> "Draft":
     if (fault := address_fault(url, query=False)) is not None:
         raise UsageError(f"--url: {fault}")
     return asyncio.run(from_endpoint(url, key_name, key_of(key_name), Path()))
+
+
+def _watched(draft: "Draft", url: str, key_name: str | None) -> "Draft":
+    """The draft with what a Prometheus saw of the service's users, which is more than the engine's page."""
+    from auditor.init.draft import merged
+    from auditor.init.watched import from_prometheus
+
+    seen = asyncio.run(from_prometheus(url, key_name, key_of(key_name, "--prometheus-key-env"), draft))
+    return replace(merged(seen, draft), sources=(*draft.sources, *seen.sources))
 
 
 def _keyed(draft: "Draft", key_name: str | None) -> "Draft":

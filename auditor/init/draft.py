@@ -6,7 +6,10 @@ from typing import Any
 
 from auditor.profile import Lengths
 
-__all__ = ["Draft", "Said", "merged"]
+__all__ = ["LENGTHS_MISSING", "Draft", "Said", "merged"]
+
+LENGTHS_MISSING = "traffic.classes: "
+"""How a note begins that says why the lengths of the traffic are assumed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,16 +24,17 @@ class Said:
 class Draft:
     """A profile in the making.
 
-    `endpoint`, `deployment` and `traffic` hold fields of those sections by name; `goals` says by SLO metric what was
-    observed of it. `prompt` and `output` are the lengths of the traffic where they were observed. `sources` names what
-    was read, `notes` what the reader has to look after, `context` the longest request in tokens. `secrets` are values
-    that must not be written anywhere.
+    `endpoint`, `deployment`, `traffic` and `monitoring` hold fields of those sections by name; `goals` says by SLO
+    metric what was observed of it. `prompt` and `output` are the lengths of the traffic where they were observed.
+    `sources` names what was read, `notes` what the reader has to look after, `context` the longest request in tokens.
+    `secrets` are values that must not be written anywhere.
     """
 
     name: str | None = None
     endpoint: Mapping[str, Said] = field(default_factory=dict)
     deployment: Mapping[str, Said] = field(default_factory=dict)
     traffic: Mapping[str, Said] = field(default_factory=dict)
+    monitoring: Mapping[str, Said] = field(default_factory=dict)
     goals: Mapping[str, str] = field(default_factory=dict)
     prompt: Said | None = None
     output: Said | None = None
@@ -46,17 +50,20 @@ class Draft:
 
 
 def merged(first: Draft, second: Draft) -> Draft:
-    """Both drafts in one; what `first` says wins."""
+    """Both drafts in one; what `first` says wins, and nobody misses lengths that the other has."""
+    seen = first if first.lengths else second
+    notes = dict.fromkeys((*first.notes, *second.notes))
     return Draft(
         name=first.name or second.name,
         endpoint={**second.endpoint, **first.endpoint},
         deployment={**second.deployment, **first.deployment},
         traffic={**second.traffic, **first.traffic},
+        monitoring={**second.monitoring, **first.monitoring},
         goals={**second.goals, **first.goals},
-        prompt=first.prompt or second.prompt,
-        output=first.output or second.output,
+        prompt=seen.prompt,
+        output=seen.output,
         context=first.context or second.context,
         sources=(*first.sources, *second.sources),
-        notes=tuple(dict.fromkeys((*first.notes, *second.notes))),
+        notes=tuple(note for note in notes if not (seen.lengths and note.startswith(LENGTHS_MISSING))),
         secrets=(*first.secrets, *second.secrets),
     )

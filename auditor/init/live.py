@@ -11,14 +11,12 @@ from auditor.engines.replies import field, models
 from auditor.errors import PreflightFailed
 from auditor.init.containers import unknown_model
 from auditor.init.draft import Draft, Said
-from auditor.init.lengths import ENOUGH, lengths, quantile
-from auditor.measurement import Histogram
+from auditor.init.users import users
 from auditor.probe.discover import Look, look
 from auditor.probe.gpus import local_gpu
 from auditor.probe.scrape import snapshot
 from auditor.probe.target import basic_of
 from auditor.profile import Endpoint, Profile, is_loopback
-from auditor.report.words import quantity
 
 __all__ = ["draft_of_look", "from_endpoint"]
 
@@ -138,40 +136,4 @@ def _users(seen: Look) -> Draft:
     found = snapshot(pages, name, 0.0, "before", version=seen.values.get("engine_version")) if is_known(name) else None
     if found is None:
         return Draft()
-    prompt, output = (found.histograms.get(concept) for concept in ("prompt_len", "output_len"))
-    if prompt is None or output is None:
-        return Draft(notes=("traffic.classes: this engine's page has no histogram of lengths, so they are assumed",))
-    context = seen.values.get("max_model_len")
-    lengths_of = [lengths(histogram, context) for histogram in (prompt, output)]
-    if not all(lengths_of):
-        least = min(prompt.count, output.count)
-        return Draft(notes=(_too_few(least),), goals=_goals(found.histograms))
-    return Draft(
-        prompt=Said(lengths_of[0], _read_off(prompt)),
-        output=Said(lengths_of[1], _read_off(output)),
-        goals=_goals(found.histograms),
-    )
-
-
-def _too_few(count: float) -> str:
-    return (
-        f"traffic.classes: the engine has seen {count:,.0f} requests since it started, {ENOUGH} are needed to read "
-        "their lengths off its histograms, so they are assumed"
-    )
-
-
-def _read_off(histogram: Histogram) -> str:
-    return f"off its histogram of {histogram.count:,.0f} requests"
-
-
-def _goals(histograms: Mapping[str, Histogram]) -> dict[str, str]:
-    """By SLO metric what the engine counted since it started, between the bounds of a bucket."""
-    found = {}
-    for metric, concept, share in (("ttft", "ttft", 0.95), ("tps", "tpot", 0.95), ("e2e", "e2e", 0.95)):
-        histogram = histograms.get(concept)
-        value = quantile(histogram, share) if histogram is not None and histogram.count >= ENOUGH else None
-        if value is None or value[0] <= 0:
-            continue
-        shown = f"p05 {1 / value[0]:.3g}/s" if metric == "tps" else f"p95 {quantity(value[0], 's')}"
-        found[metric] = f"the engine saw about {shown} since it started"
-    return found
+    return users(found.histograms, seen.values.get("max_model_len"), "the engine", "since it started")

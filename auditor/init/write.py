@@ -36,7 +36,7 @@ def profile_text(draft: Draft, file: str, preset: str | None = None) -> str:
         *_traffic(draft),
         *_goals(draft),
         *_probe(draft, preset),
-        *_monitoring(),
+        *_monitoring(draft),
     ]
     return Redactor(draft.secrets).text("\n".join(parts) + "\n")
 
@@ -228,8 +228,10 @@ def _probe(draft: Draft, preset: str | None) -> Iterator[str]:
         yield _hint("allow_load", "true", "needed: this endpoint is not on this machine, and load is load")
 
 
-def _monitoring() -> Iterator[str]:
+def _monitoring(draft: Draft) -> Iterator[str]:
     yield from ("", "monitoring:")
     yield from _line("required", "true", "false leaves question 4 out, and the verdict line says so")
+    for name, said in draft.monitoring.items():
+        yield from _line(name, _value(said.value), said.note)
     yield _hint("dashboards", "[grafana/*.json]", "globs, relative to this file")
     yield _hint("rules", "[alerts/*.yaml]")

@@ -72,7 +72,7 @@ def test_what_a_server_tells_of_itself_and_of_its_users(tmp_path):
     values = {name: said.value for name, said in found.deployment.items() if name != "accelerator"}
     assert values == {"model": "meta-llama/Llama-3.1-8B-Instruct", "engine_version": "0.18.0", "max_model_len": 8192}
     # 190 of 200 prompts is half of the 20 between 200 and 500 tokens; replies lie between 0 and 20
-    assert found.prompt == Said(Lengths(p50=100, p95=350, max=500), "off its histogram of 200 requests")
+    assert found.prompt == Said(Lengths(p50=100, p95=350, max=500), "off a histogram of 200 requests")
     assert found.output.value == Lengths(p50=10, p95=19, max=20)
     # 190 of 200 first tokens: 30 of the 40 between 0.5 and 1 s
     assert found.goals == {"ttft": "the engine saw about p95 875 ms since it started"}
@@ -88,7 +88,7 @@ def test_the_profile_of_it_is_valid(tmp_path):
     assert profile.endpoint.model == "prod-llama"
 
 
-@pytest.mark.parametrize(("requests", "said"), [(0, "has seen 0 requests"), (90, "has seen 90 requests")])
+@pytest.mark.parametrize(("requests", "said"), [(0, "saw 0 requests since it started"), (90, "saw 90 requests since it started")])
 def test_few_requests_leave_the_lengths_assumed(tmp_path, requests, said):
     found, _ = draft({**SEEN, "GET /metrics": page(requests)}, tmp_path)
     assert found.lengths is None
