@@ -26,6 +26,7 @@ __all__ = [
     "metrics",
     "names",
     "remedies",
+    "samples",
     "selector",
     "source",
     "title",
@@ -168,6 +169,17 @@ def _carriers(sample_name: str) -> tuple[Metric, ...]:
     if _SUFFIX.search(sample_name) and sample_name not in index:
         return tuple(m for m in found if m.type in ("histogram", "summary"))
     return found
+
+
+@cache
+def samples() -> tuple[str, ...]:
+    """Every sample name that is known outright, of all engines, also under renamed prefixes."""
+    return tuple(
+        name + suffix
+        for name, found in _index().items()
+        if not name.startswith("*")
+        for suffix in (("_bucket", "_sum", "_count") if found[0].type == "histogram" else ("",))
+    )
 
 
 def family(sample_name: str) -> str:

@@ -12,7 +12,9 @@ from functools import lru_cache
 
 import promql_parser as parser
 
-__all__ = ["Invalid", "Recordings", "Use", "alternatives", "parse", "uses"]
+from auditor.monitoring.patterns import alternatives
+
+__all__ = ["Invalid", "Recordings", "Use", "parse", "uses"]
 
 _MAX_CHARACTERS = 50_000
 _MAX_OPERATORS = 1_000
@@ -25,6 +27,7 @@ _PRESENCE = frozenset(
 )
 _COUNTING = frozenset({"count", "count_values", "group"})
 _COMPARISONS = frozenset({"==", "!=", ">", "<", ">=", "<="})
+_NATIVE = {"histogram_count": "count", "histogram_sum": "sum"}  # of histograms that are one series
 _TOTALS = frozenset({"increase", "delta"})
 _LONG = timedelta(minutes=10)  # what grew in so long a window is an amount; in a shorter one it is read as a speed
 _PARTS = ("bucket", "sum", "count")
@@ -120,7 +123,7 @@ def _walk(node: parser.Expr, recordings: Recordings, inside: tuple[str, ...]) ->
 
 def _selector(node: parser.VectorSelector, recordings: Recordings, inside: tuple[str, ...]) -> Iterator[Use]:
     matchers = node.matchers.matchers
-    labels = {m.name: m.value for m in matchers if m.op == parser.MatchOp.Equal and m.name != "__name__"}
+    labels = {m.name: m.value for m in matchers if _is_plain(m)}
     named = [m for m in matchers if m.name == "__name__" and m.op in (parser.MatchOp.Equal, parser.MatchOp.Re)]
     names = [node.name] if node.name else [n for m in named for n in alternatives(m.value)]
     for name in names:
@@ -133,9 +136,10 @@ def _selector(node: parser.VectorSelector, recordings: Recordings, inside: tuple
         yield Use(name=name, base=name if whole else base, part="" if whole else part, labels=labels)
 
 
-def alternatives(pattern: str) -> list[str]:
-    """The names in `a|b|c`; a real pattern stands for no name that could be told."""
-    return [n for n in pattern.strip("^$()").split("|") if re.fullmatch(r"[A-Za-z_:][\w:]*", n)]
+def _is_plain(matcher: parser.Matcher) -> bool:
+    """True for a label narrowed to one value, also by a pattern that is only that value."""
+    single = matcher.op == parser.MatchOp.Re and re.fullmatch(r"\w+", matcher.value) is not None
+    return matcher.name != "__name__" and (matcher.op == parser.MatchOp.Equal or single)
 
 
 def _call(node: parser.Call, recordings: Recordings, inside: tuple[str, ...]) -> Iterator[Use]:
@@ -149,6 +153,7 @@ def _call(node: parser.Call, recordings: Recordings, inside: tuple[str, ...]) ->
                 presence=use.presence or function in _PRESENCE,
                 quantile=use.quantile or function == "histogram_quantile",
                 mean=use.mean or function == "histogram_avg",
+                part=_NATIVE.get(function, use.part),
             )
 
 

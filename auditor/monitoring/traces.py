@@ -10,7 +10,8 @@ from typing import Literal
 
 import promql_parser as parser
 
-from auditor.monitoring.promql import Recordings, alternatives, parse
+from auditor.monitoring.patterns import alternatives
+from auditor.monitoring.promql import Recordings, parse
 
 __all__ = ["RATES", "Above", "Trace", "number", "traces"]
 

@@ -4,6 +4,7 @@ import pytest
 
 from auditor.monitoring import promql
 from auditor.monitoring.meaning import shown
+from auditor.monitoring.patterns import alternatives
 from auditor.monitoring.variables import substitute
 
 
@@ -22,6 +23,9 @@ TTFT = "vllm:time_to_first_token_seconds"
         (f"histogram_quantile(0.95, sum by (le) (rate({TTFT}_bucket[5m])))", "ttft"),
         (f"rate({TTFT}_sum[5m]) / rate({TTFT}_count[5m])", "ttft"),
         (f"1000 * ({TTFT}_sum / {TTFT}_count)", "ttft"),
+        (f"histogram_quantile(0.95, sum(rate({TTFT}[5m])))", "ttft"),
+        (f"histogram_sum(rate({TTFT}[5m])) / histogram_count(rate({TTFT}[5m]))", "ttft"),
+        (f'sum(rate({TTFT}_bucket{{le="0.5"}}[5m])) / sum(rate({TTFT}_count[5m]))', "ttft"),
         (f"sum by (le) (increase({TTFT}_bucket[1m]))", "ttft"),
         ("sum(rate(vllm:generation_tokens_total[5m]))", "tps"),
         ("sum(rate(vllm:generation_tokens_total[5m])) / 8", "tps"),
@@ -72,6 +76,8 @@ def test_queries_that_cover(query: str, concept: str) -> None:
         ("rate(vllm:kv_cache_usage_perc[5m])", "memory"),
         ('up{job="vllm:kv_cache_usage_perc"}', "memory"),  # a name inside a string is no series
         ("up and vllm:kv_cache_usage_perc", "memory"),
+        ('nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=~"max"}', "memory"),
+        (f"histogram_count(rate({TTFT}[5m]))", "ttft"),
     ],
 )
 def test_queries_that_do_not_cover(query: str, concept: str) -> None:
@@ -86,6 +92,27 @@ def test_how_full_a_batch_is_is_a_proxy_of_memory() -> None:
 def test_prefill_time_is_a_proxy_of_ttft() -> None:
     query = 'histogram_quantile(0.5, rate(tgi_batch_inference_duration_bucket{method="prefill"}[10m]))'
     assert covers(query) == {("ttft", False)}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("a|b|c", ["a", "b", "c"]),
+        ("^(a|b)$", ["a", "b"]),
+        ("vllm:(gpu|kv)_cache_usage_perc", ["vllm:gpu_cache_usage_perc", "vllm:kv_cache_usage_perc"]),
+        ("x_(?:sum|count)|y", ["x_sum", "x_count", "y"]),
+        ("(ray_)?vllm:a", ["ray_vllm:a", "vllm:a"]),
+        (".*:gen_throughput", ["sglang:gen_throughput"]),
+        ("nvidia_smi_memory_used.*", ["nvidia_smi_memory_used_bytes"]),
+        (".*", []),
+        ("vllm:[a-z]+", []),
+        ("(" * 50 + "a" + ")*" * 50, []),
+        ("(a|b)" * 30, []),
+        ("", []),
+    ],
+)
+def test_patterns_for_names(pattern: str, names: list[str]) -> None:
+    assert alternatives(pattern) == names
 
 
 def test_recording_rules_are_expanded_with_what_happens_around_them() -> None:
