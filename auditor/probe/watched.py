@@ -182,15 +182,19 @@ def _labels(series: Iterable[Mapping[str, str]]) -> dict[str, tuple[str, ...]]:
 
 
 def _told(targets: Iterable[Target], series: Iterable[Mapping[str, str]], pages: Sequence[str]) -> tuple[Target, ...]:
-    """The targets worth telling: those that serve, then those that are not up."""
+    """The targets worth telling: those that serve, then those that are not up.
+
+    A target that is down has no series; it serves where every target of its job that is up does.
+    """
     served = {(labels.get("job", ""), labels.get("instance", "")) for labels in series}
     hosts = {place for page in pages if (place := _place(page))}
+    listed = list(targets)
+    serving = [t for t in listed if (t.job, t.labels.get("instance", "")) in served or _place(t.url) in hosts]
+    others = {target.job for target in listed if target.health == "up" and target not in serving}
+    jobs = {target.job for target in serving} - others
     marked = [
-        replace(
-            target,
-            serves=(target.job, target.labels.get("instance", "")) in served or _place(target.url) in hosts,
-        )
-        for target in targets
+        replace(target, serves=target in serving or (target.health == "down" and target.job in jobs))
+        for target in listed
     ]
     told = [target for target in marked if target.serves or target.health != "up"]
     return tuple(sorted(told, key=lambda t: (not t.serves, t.job, t.url))[:_MOST_TARGETS])

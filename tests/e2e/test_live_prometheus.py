@@ -99,7 +99,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
         "static_configs": [{"targets": ["127.0.0.1:1"]}],
         "relabel_configs": [{"action": "drop", "source_labels": ["__address__"], "regex": ".*"}],
     }
-    targets = {"engine": [url.split("/")[2]], "second": [f"127.0.0.1:{free_port()}"]}
+    targets = {"engine": [url.split("/")[2], f"127.0.0.1:{free_port()}"]}
     flags = ["--storage.tsdb.retention.time=3d", "--query.lookback-delta=2m"]
     try:
         with prometheus(folder / "prom", targets, rules=rules, flags=flags, jobs=[dropped]) as address:
@@ -141,9 +141,9 @@ def test_what_a_recording_rule_keeps_is_drawn(ran: Ran) -> None:
 
 
 def test_a_dead_target_is_told_beside_the_one_that_serves(ran: Ran) -> None:
-    engine, second = ran.watch.targets
+    second, engine = sorted(ran.watch.targets, key=lambda target: target.health)
     assert (engine.job, engine.health, engine.serves, engine.interval) == ("engine", "up", True, 1.0)
-    assert (second.job, second.health, second.serves) == ("second", "down", False)
+    assert (second.job, second.health, second.serves) == ("engine", "down", True)
     assert "connection refused" in (second.error or "")
     assert (ran.watch.active, ran.watch.dropped) == (2, 1)
 
@@ -177,3 +177,19 @@ def test_a_saved_run_is_judged_again_to_the_last_byte(ran: Ran) -> None:
     other = run.judge(ran.saved, profile=ran.profile, options=run.Options())
     for name in ("json", "terminal"):
         assert RENDERERS[name](again) == RENDERERS[name](ran.report) == RENDERERS[name](other)
+
+
+def test_the_rules_see_what_is_wrong_with_it(ran: Ran) -> None:
+    """Short windows, a dead target, an alert on a dead series and one that is not loaded, panels without an answer."""
+    found = {f.rule: f for f in ran.report.findings if f.rule in ("M422", "M423", "M424", "M425")}
+    assert {rule: finding.status for rule, finding in found.items()} == {
+        "M422": "fail",
+        "M423": "warn",
+        "M424": "fail",
+        "M425": "warn",
+    }
+    assert "more.json: Too short takes a rate over 1 s" in found["M422"].why
+    assert "1 of 2 targets of the service are down" in found["M423"].why
+    assert "alert Silent can never fire" in found["M424"].why
+    assert "OnlyInTheFile is not loaded" in found["M424"].why
+    assert "although its series are there (2 queries)" in found["M425"].why

@@ -104,6 +104,20 @@ def test_labels_of_the_service_narrow_what_is_its_own() -> None:
     assert service.selector("a:b") == r'{__name__="a:b",job="the \"first\"",cluster="ä"}'
 
 
+def test_a_replica_that_is_down_is_known_by_a_job_that_holds_nothing_else() -> None:
+    dead = {
+        **TARGET,
+        "labels": {"job": "vllm", "instance": "10.0.0.6:8000"},
+        "scrapeUrl": "http://10.0.0.6:8000/metrics",
+    }
+    dead |= {"health": "down", "lastError": "no route to host"}
+    another = {**OTHER, "labels": {"job": "vllm", "instance": "n:9100"}}
+    watch, _ = watched(server(TARGET, dead, ranges=lambda _: prometheus_reply(NONE)))
+    assert [(target.health, target.serves) for target in watch.targets] == [("up", True), ("down", True)]
+    watch, _ = watched(server(TARGET, dead, another, ranges=lambda _: prometheus_reply(NONE)))
+    assert [(target.health, target.serves) for target in watch.targets] == [("up", True), ("down", False)]
+
+
 def test_a_target_serves_too_where_it_has_the_address_of_the_engines_page() -> None:
     local = {**TARGET, "labels": {"job": "x", "instance": "y"}, "scrapeUrl": "http://localhost:8000/metrics"}
 
