@@ -88,16 +88,19 @@ def _steps(report: Report) -> Iterable[str]:
 
 def _measured(report: Report) -> Iterable[str]:
     """One line a load that imitates the traffic: what a reader wants to know even when all is well."""
-    for measurement in (*report.evidence.loads("slo"), *report.evidence.loads("unshared")):
+    loads = *report.evidence.loads("slo"), *report.evidence.loads("unshared")
+    if loads:
+        yield "  the traffic as measured"
+    for measurement in loads:
         item = figures(measurement)
         parts = [f"{item.requests} requests", f"{item.failed} failed"]
         parts += [f"TTFT {name} {latency(item.ttft[name])}" for name in ("p50", "p95") if name in item.ttft]
         parts += [f"TPS {name} {rate(item.tps[name])}" for name in ("p50", "p05") if name in item.tps]
         parts += [f"E2E p95 {latency(item.e2e['p95'])}"] if "p95" in item.e2e else []
-        yield from wrap(", ".join(parts), f"  {words.clean(item.load, 40)}: ", 5)
+        yield from wrap(", ".join(parts), f"    {words.clean(item.load, 40)}: ", 6)
         yield from _told(beside(measurement))
         for line in truth.lines(report.evidence, measurement.load.id):
-            yield from wrap(line, "     ", 7)
+            yield from wrap(line, "      ", 8)
 
 
 def _told(item: Beside | None) -> Iterable[str]:
@@ -115,40 +118,37 @@ def _told(item: Beside | None) -> Iterable[str]:
     if item.waiting is not None:
         parts.append(f"{words.quantity(item.waiting, '')} waiting at most")
     if parts:
-        yield from wrap(", ".join(parts), "     server: ", 5)
-
-
-def _evidence_lines(finding: Finding, confidence: float) -> Iterable[str]:
-    if finding.measured:
-        yield from _field(finding.measured.provenance, words.number(finding.measured, confidence, provenance=False))
-    if finding.required:
-        yield from _field("required", words.number(finding.required, confidence))
-    for item in finding.numbers:
-        yield from _field("", words.number(item, confidence))
+        yield from wrap(", ".join(parts), "      server: ", 6)
 
 
 def _card(finding: Finding, confidence: float, paint: _Paint) -> Iterable[str]:
+    """What was seen against what is asked, where, why, what to change; the numbers behind it last."""
     status = words.STATUS_WORDS[words.weight(finding)]
     yield ""
     lines = wrap(words.heading(finding), f"{status} ", 2)
     yield lines[0].replace(status, paint(status, _COLOURS[words.weight(finding)]), 1)
     yield from lines[1:]
-    yield from _evidence_lines(finding, confidence)
+    if finding.measured:
+        yield from _field(finding.measured.provenance, words.number(finding.measured, confidence, provenance=False))
+    if finding.required:
+        yield from _field("required", words.number(finding.required, confidence))
+    if finding.where and not finding.voided_by:
+        yield from _field("where", words.clean(finding.where), whole_words=True)
     yield from _field("why", words.clean(finding.why))
     if finding.voided_by:  # the T finding, shown first, says the rest
         yield from _field("voided by", ", ".join(words.clean(v, 40) for v in finding.voided_by))
     else:
-        yield from _details(finding)
+        yield from _details(finding, confidence)
 
 
-def _details(finding: Finding) -> Iterable[str]:
+def _details(finding: Finding, confidence: float) -> Iterable[str]:
     kind = "deciding" if finding.deciding else "advisory"
-    if finding.where:
-        yield from _field("where", words.clean(finding.where), whole_words=True)
     for label, text in _consequences(finding):
         yield from _field(label, text)
     for position, remedy in enumerate(finding.remedies):
         yield from wrap(words.clean(remedy), f"  {'change' if not position else '':<{_INDENT - 2}}- ", _INDENT + 2)
+    for position, item in enumerate(finding.numbers):
+        yield from _field("numbers" if not position else "", words.number(item, confidence))
     yield from _field("", f"{kind}, {finding.severity} severity, {finding.confidence} confidence")
 
 
@@ -181,12 +181,15 @@ def _waivers(report: Report) -> Iterable[str]:
             yield from wrap(f"{label} waiver: {words.clean(item)}", "", 2)
 
 
-def _summary(report: Report) -> Iterable[str]:
+def _summary(report: Report, paint: _Paint) -> Iterable[str]:
+    """The last line, which a pipeline's log ends with, says it all again."""
     yield ""
     yield from _waivers(report)
     cards = words.shown(report)
     more = f"; more with: audit explain {words.clean(cards[0].rule, 20)}" if cards else ""
-    yield from wrap(f"{words.counts(report.findings)}{more}", "", 2)
+    lines = wrap(f"{report.verdict}: {words.counts(report.findings)}{more}", "", 2)
+    yield lines[0].replace(report.verdict, paint(report.verdict, _VERDICT_COLOURS[report.verdict]), 1)
+    yield from lines[1:]
 
 
 def _lines(report: Report, paint: _Paint) -> Iterable[str]:
@@ -194,12 +197,19 @@ def _lines(report: Report, paint: _Paint) -> Iterable[str]:
     yield from _verdict(report, paint)
     yield ""
     yield from _questions(report, paint)
-    for block in map(list, (_answers(report), _products(report), _steps(report), _measured(report))):
-        yield from ["", *block] if block else []
+    yield from _block(_answers(report))
     for finding in words.shown(report):
         yield from _card(finding, confidence, paint)
+    for block in (_measured(report), _steps(report), _products(report)):
+        yield from _block(block)
     yield from _folded(report)
-    yield from _summary(report)
+    yield from _summary(report, paint)
+
+
+def _block(lines: Iterable[str]) -> Iterable[str]:
+    """Lines with a blank one before; nothing of none."""
+    found = list(lines)
+    return ["", *found] if found else []
 
 
 def render(report: Report) -> str:
