@@ -185,7 +185,7 @@ def unknown_model(name: str, folder: Path) -> str | None:
     try:
         read_model(name, folder)
     except (UsageError, OSError) as error:
-        text = Redactor().text(str(error)).partition("\n")[0]
+        text = Redactor().text(str(error)).partition("\n")[0].partition(" (")[0]
         return f"deployment.model: {text[:200]}; name its folder, config.json or GGUF file, or a model of the catalogue"
     return None
 

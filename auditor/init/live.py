@@ -116,14 +116,17 @@ def _model(seen: Look, folder: Path) -> tuple[str | None, Said | None, list[str]
     if len(bases) > 1:
         rest = ", ".join(str(entry["id"]) for entry in bases[1:9])
         notes.append(f"endpoint.model: the endpoint serves others as well: {rest}")
-    name, root = str(bases[0]["id"]), bases[0].get("root")
-    behind = root if isinstance(root, str) and root else name
-    unknown = unknown_model(behind, folder)
-    return (
+    name = str(bases[0]["id"])
+    places = (
+        bases[0].get("root"),
+        *(field(seen.replies, path, "model_path") for path in seen.flavour.info_paths),
         name,
-        Said(behind, "not in the catalogue: see above" if unknown else ""),
-        [*notes, *([unknown] if unknown else [])],
     )
+    named = [place for place in places if isinstance(place, str) and place]
+    behind = next((place for place in named if unknown_model(place, folder) is None), named[0])
+    unknown = unknown_model(behind, folder)
+    said = Said(behind, "not in the catalogue: see above" if unknown else "")
+    return name, said, [*notes, *([unknown] if unknown else [])]
 
 
 # ---------------------------------------------------------------------------------------------------------------- users

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from urllib.parse import urlsplit
 
 from auditor.init.draft import Draft, Said
 from auditor.init.lengths import ENOUGH
@@ -35,12 +36,19 @@ async def from_prometheus(url: str, key_name: str | None, key: str | None, deplo
         prompt=draft.prompt,
         output=draft.output,
         goals=draft.goals,
-        notes=draft.notes,
+        notes=(*draft.notes, *_left_out(url)),
         traffic=_peak(found, when),
         monitoring=monitoring,
         sources=(f"{when} of {where}",),
         secrets=(key,) if key else (),
     )
+
+
+def _left_out(url: str) -> tuple[str, ...]:
+    """A word on the user and password that the profile will not have."""
+    if "@" not in urlsplit(url).netloc:
+        return ()
+    return ("monitoring.prometheus: user and password were left out; give a token by prometheus_key_env",)
 
 
 async def _longest(prometheus: Prometheus, subject: Subject) -> tuple[Observed, str]:
