@@ -122,7 +122,7 @@ def test_the_line_of_the_terminal():
 
 def test_one_preemption_and_nothing_else_of_the_server():
     after = replace(AFTER, values={"preemptions": 4.0}, histograms={})
-    assert "\n     server: 1 preemption\n" in rendered("terminal", replace(LOADED, snapshots=(BEFORE, after)))
+    assert "\n      server: 1 preemption\n" in rendered("terminal", replace(LOADED, snapshots=(BEFORE, after)))
 
 
 def test_no_line_where_the_server_tells_nothing():
