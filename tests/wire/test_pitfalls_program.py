@@ -280,4 +280,5 @@ def test_every_format_tells_one_verdict() -> None:
     report = report_of(evidence_of(got, Slo(ttft={"p95": 0.2})))
     assert (report.verdict, report.exit_code) == ("NOT READY", 1)
     for name, render in RENDERERS.items():
-        assert "NOT READY" in render(report), name
+        told = {"csv": ",http_5xx,", "gitlab": '"severity": "blocker"'}.get(name, "NOT READY")
+        assert told in render(report), name
