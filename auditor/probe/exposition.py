@@ -50,8 +50,9 @@ def parse_page(text: str, content_type: str, url: str, wanted: Callable[[str], b
         return None
     lines, skipped = _sensible(text, wanted)
     families = _families(lines, openmetrics="openmetrics" in content_type)
+    scraped = _scraped(lines)
     series = [
-        Series(sample.name, sample.labels, float(sample.value))
+        Series(_own_name(sample.name, scraped), sample.labels, float(sample.value))
         for metric in families
         for sample in metric.samples
         if math.isfinite(sample.value)
@@ -61,7 +62,7 @@ def parse_page(text: str, content_type: str, url: str, wanted: Callable[[str], b
     names = frozenset(one.name for one in series)
     page = MetricsPage(
         url=url,
-        types=_types(families),
+        types=_types(families, scraped),
         buckets=_buckets(families),
         exporter=_exporter(names),
         ranks=_ranks(series, frozenset(name for name in names if catalogue.lookup(name))),
@@ -104,9 +105,20 @@ def _families(lines: list[str], *, openmetrics: bool) -> list[Metric]:
     return found
 
 
-def _types(families: Iterable[Metric]) -> dict[str, str]:
+def _scraped(lines: Iterable[str]) -> frozenset[str]:
+    """The names of the samples as the page writes them."""
+    return frozenset(re.split(r"[{\s]", line, maxsplit=1)[0] for line in lines if not line.startswith("#"))
+
+
+def _own_name(parsed: str, scraped: frozenset[str]) -> str:
+    """A sample's name as scraped: the reader of Prometheus text gives every counter a _total, and not all have one."""
+    short = parsed.removesuffix("_total")
+    return short if parsed not in scraped and short in scraped else parsed
+
+
+def _types(families: Iterable[Metric], scraped: frozenset[str]) -> dict[str, str]:
     """Every sample name with the type of its family."""
-    return {sample.name: metric.type for metric in families for sample in metric.samples}
+    return {_own_name(sample.name, scraped): metric.type for metric in families for sample in metric.samples}
 
 
 def _buckets(families: Iterable[Metric]) -> dict[str, tuple[float, ...]]:

@@ -279,3 +279,12 @@ def test_a_page_tells_the_values_of_its_rank_labels():
     page = parse_page(text, "text/plain", "u")
     assert page is not None
     assert page.page.ranks == {"engine": ("0", "1"), "pid": ("71", "72")}
+
+
+def test_names_are_those_of_the_page_also_of_counters_without_total() -> None:
+    """Text Generation Inference and Triton count in names without _total; a query must name them as they are."""
+    text = '# TYPE tgi_request_success counter\ntgi_request_success{m="a"} 5\n# TYPE x_total counter\nx_total 1\n'
+    page = parse_page(text, "text/plain", "u")
+    assert page is not None
+    assert page.page.types == {"tgi_request_success": "counter", "x_total": "counter"}
+    assert {one.name: one.value for one in page.series} == {"tgi_request_success": 5.0, "x_total": 1.0}
