@@ -17,7 +17,7 @@ COMMANDS: dict[str, str] = {
     "init": "Write a profile, from what runs or from what deploys it.",
     "run": "Audit a deployment: discover, probe, judge, report.",
     "plan": "Show what a run would send and cost; send nothing.",
-    "lint": "Check a profile and the files it names.",
+    "lint": "Check profiles and the files they name.",
     "capacity": "Find the highest load that meets every SLO.",
     "schema": "Print the JSON schema of a profile, for editors.",
     "judge": "Judge a saved run again, without the endpoint.",

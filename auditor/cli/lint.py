@@ -1,8 +1,11 @@
-"""`audit lint PROFILE`: check a profile and the files it names."""
+"""`audit lint PROFILE...`: check profiles and the files they name."""
 
-from typing import TYPE_CHECKING
+import datetime
+from typing import TYPE_CHECKING, Annotated
 
-from auditor.cli.options import ProfileName
+import typer
+
+from auditor.cli.complete import profile_names
 from auditor.cli.output import say
 
 if TYPE_CHECKING:
@@ -10,24 +13,72 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
+ProfileNames = Annotated[
+    list[str],
+    typer.Argument(metavar="PROFILE...", help="Profile files, or names of shipped ones.", autocompletion=profile_names),
+]
 
-def command(profile: ProfileName) -> None:
-    """Check a profile and the files it names, without sending anything.
+
+def command(profiles: ProfileNames) -> None:
+    """Check profiles and the files they name. Sends nothing.
 
     Problems go to stderr as file:line:column, all at once, and exit 2.
 
     \b
     audit lint prod.yaml
+    audit lint profiles/*.yaml
     """
+    from auditor.errors import Problem, ProfileError
+
+    problems: list[Problem] = []
+    for profile in profiles:
+        try:
+            _lint(profile)
+        except ProfileError as error:
+            problems += error.problems
+    if problems:
+        raise ProfileError(tuple(problems))
+
+
+def _lint(profile: str) -> None:
+    """Say what is to be said of one profile. Raises UsageError, ProfileError with all its problems."""
     from auditor.loading import load_monitoring, load_profile
     from auditor.loading.profile import shown
     from auditor.redact import Redactor
 
     loaded = load_profile(profile)
+    _refuse_expired(loaded, datetime.date.today().isoformat())
     files, redactor = load_monitoring(loaded), Redactor(loaded.secrets)
-    for line in (*loaded.warnings, *_unresolved(loaded), *_conflicts(loaded)):
+    for line in (*loaded.warnings, *_unresolved(loaded), *_conflicts(loaded), *_waivers(loaded)):
         say(f"warning: {redactor.text(line)}")
     say(f"{shown(loaded.path)}: ok: {_summary(loaded, len(files))}")
+
+
+def _refuse_expired(loaded: "Loaded", today: str) -> None:
+    """Raise ProfileError for waivers past their last day: an audit would not heed them."""
+    from auditor.errors import Problem, ProfileError
+
+    problems = []
+    for index, waiver in enumerate(loaded.profile.waivers):
+        if waiver.expires < today:
+            where = loaded.lines[f"waivers.{index}.expires"]
+            text = f"waivers.{index}: the waiver of {waiver.rule} expired on {waiver.expires}; renew or remove it"
+            problems.append(Problem(where.file, where.line, where.column, text))
+    if problems:
+        raise ProfileError(tuple(problems))
+
+
+def _waivers(loaded: "Loaded") -> list[str]:
+    """Waivers of rules that no installed check has."""
+    from auditor.loading.problems import did_you_mean
+    from auditor.plugins import load_checks
+
+    rules = [rule.id for check in load_checks() for rule in check.rules] if loaded.profile.waivers else []
+    return [
+        f"{loaded.lines[f'waivers.{index}.rule']}: there is no rule {waiver.rule}{did_you_mean(waiver.rule, rules)}"
+        for index, waiver in enumerate(loaded.profile.waivers)
+        if waiver.rule not in rules
+    ]
 
 
 def _unresolved(loaded: "Loaded") -> list[str]:

@@ -193,7 +193,8 @@ def tls_detail(error: BaseException) -> str:
     """Why TLS failed, and what to do about it."""
     text = " ".join(str(getattr(error, "reason", None) or error).split())
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the certificate is not trusted ({error.verify_message}); endpoint.verify_tls: false accepts it"
+        remedy = "name its authority in endpoint.ca_file; endpoint.verify_tls: false accepts it"
+        return f"the certificate is not trusted ({error.verify_message}); {remedy}"
     if "WRONG_VERSION_NUMBER" in text or "UNKNOWN_PROTOCOL" in text or "HTTP_REQUEST" in text:
         return "the port does not speak TLS; use http:// in endpoint.url"
     return f"TLS failed: {text}"

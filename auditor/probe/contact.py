@@ -140,8 +140,9 @@ class Contact:
         for cause in causes:
             if isinstance(cause, ssl.SSLCertVerificationError):
                 return (
-                    f"endpoint.url: the certificate of {place.host} is not trusted ({cause.verify_message}); set "
-                    "endpoint.verify_tls: false, or name your CA's PEM file in the environment variable SSL_CERT_FILE"
+                    f"endpoint.url: the certificate of {place.host} is not trusted ({cause.verify_message}); name "
+                    "your CA's PEM file in endpoint.ca_file or the environment variable SSL_CERT_FILE, or set "
+                    "endpoint.verify_tls: false"
                 )
             if isinstance(cause, socket.gaierror):
                 return f"endpoint.url: the host name of {place.host} cannot be resolved; correct it or look at DNS"
@@ -174,7 +175,11 @@ class Contact:
 
 def connect(place: Place, profile: Profile, key: str | None, wait: float = 20.0) -> Contact:
     """A client for `place`; close it (`contact.client.aclose()`)."""
-    context = tls_context(profile.endpoint.verify_tls) if place.secure or _asks_elsewhere(profile) else None
+    context = (
+        tls_context(profile.endpoint.verify_tls, profile.endpoint.ca_file)
+        if place.secure or _asks_elsewhere(profile)
+        else None
+    )
     client = httpx.AsyncClient(
         verify=context or False,
         trust_env=False,
@@ -227,13 +232,15 @@ def check_answer(reply: Reply, path: str, place: Place, profile: Profile, key: s
 
 
 def _key_problem(status: int, profile: Profile, key: str | None) -> str:
-    name = profile.endpoint.api_key_env
+    place, name = "api_key_env", profile.endpoint.api_key_env
+    if profile.endpoint.api_key_file is not None:
+        place, name = "api_key_file", profile.endpoint.api_key_file
     if key and name:
-        return f"endpoint.api_key_env: the server refuses the key in {name} ({status}); put the right key there"
+        return f"endpoint.{place}: the server refuses the key in {name} ({status}); put the right key there"
     if any(header.lower() in ("authorization", "api-key", "x-api-key") for header in profile.endpoint.headers):
         return f"endpoint.headers: the server refuses the credentials in them ({status}); put the right ones there"
     if name:
-        return f"endpoint.api_key_env: the server wants a key ({status}) and there is none in {name}; put it there"
+        return f"endpoint.{place}: the server wants a key ({status}) and there is none in {name}; put it there"
     return (
         f"endpoint.api_key_env: the server wants a key ({status}) and none is given; "
         "name the environment variable that holds it, such as api_key_env: LLM_API_KEY"

@@ -59,4 +59,5 @@ def _target(profile: Profile, served: Served, key: str | None) -> Target:
         force=forced(min_tokens=served.min_tokens, ignore_eos=served.ignore_eos),
         usage=served.usage is not False,
         verify_tls=profile.endpoint.verify_tls,
+        ca=profile.endpoint.ca_file,
     )

@@ -56,8 +56,8 @@ async def _seen(evidence: Evidence, loaded: Loaded, seconds: float, concepts: Se
     model = served.model if served is not None and served.model is not None else profile.endpoint.model
     version = settings.engine_version if settings is not None else None
     subject = Subject(engine=evidence.engine, version=version, model=model)
-    verify, key = profile.endpoint.verify_tls, loaded.keys.get("prometheus")
-    async with Prometheus(profile.monitoring.prometheus or "", key=key, verify_tls=verify) as prometheus:
+    key, verify, ca = loaded.keys.get("prometheus"), profile.endpoint.verify_tls, profile.endpoint.ca_file
+    async with Prometheus(profile.monitoring.prometheus or "", key=key, verify_tls=verify, ca=ca) as prometheus:
         return await look(prometheus, subject, seconds, concepts)
 
 

@@ -138,6 +138,7 @@ def first_target(profile: Profile, model: str, key: str | None) -> Target:
         headers=headers_for(profile, endpoint.url, key),
         extra_body=endpoint.extra_body,
         verify_tls=endpoint.verify_tls,
+        ca=endpoint.ca_file,
     )
 
 

@@ -10,6 +10,7 @@ import httpx
 from auditor.catalog import metrics as catalogue
 from auditor.measurement import Histogram, Served, Snapshot
 from auditor.probe.exposition import Page, Series, parse_page
+from auditor.probe.target import tls_context
 from auditor.probe.web import get_text, headers_for
 from auditor.profile import Profile
 
@@ -214,7 +215,7 @@ def scraper(profile: Profile, served: Served, key: str | None) -> Scraper | None
         return None
     secure = any(url.startswith("https:") for url in urls)
     client = httpx.AsyncClient(
-        verify=profile.endpoint.verify_tls if secure else False,
+        verify=tls_context(profile.endpoint.verify_tls, profile.endpoint.ca_file) if secure else False,
         trust_env=False,
         timeout=_TIMEOUT["before"],
         headers={"accept-encoding": "identity"},

@@ -131,12 +131,14 @@ def forced(*, min_tokens: bool | None, ignore_eos: bool | None) -> Force | None:
 
 
 def tls_context(verify: bool, ca: str | None = None) -> ssl.SSLContext:
-    """TLS to an endpoint, trusting what the machine does (SSL_CERT_FILE is honoured) or a file of PEM certificates.
+    """TLS to an endpoint, trusting what the machine does (SSL_CERT_FILE is honoured), and a file of PEM certificates.
 
     To read what a machine trusts takes as long as an import. Raises UsageError for a file that is none.
     """
+    context = ssl.create_default_context()
     try:
-        context = ssl.create_default_context(cafile=ca)
+        if ca is not None:
+            context.load_verify_locations(cafile=ca)
     except (OSError, ssl.SSLError) as error:
         raise UsageError(f"{ca}: not a readable file of PEM certificates ({error})") from None
     if not verify:

@@ -106,3 +106,34 @@ def test_the_real_profiles_teach():
         lines = shipped_profiles()[name].read_text("utf-8").splitlines()
         assert lines[0] == "# yaml-language-server: $schema=profile.schema.json"
         assert sum("#" in line for line in lines) >= 10
+
+
+def waivers(*lines: str) -> str:
+    return HEAD + "waivers:\n" + "".join(f"  - {{rule: {line}}}\n" for line in lines)
+
+
+def test_an_expired_waiver_is_an_error_at_its_line(audit):
+    Path("p.yaml").write_text(
+        waivers("M401, reason: r, expires: 2999-01-01", "M402, reason: r, expires: 2020-01-31, owner: team-x")
+    )
+    code, out, err = audit("lint", "p.yaml")
+    assert (code, out) == (2, "")
+    assert err == "p.yaml:6:38: waivers.1: the waiver of M402 expired on 2020-01-31; renew or remove it\n"
+
+
+def test_a_waiver_of_no_rule_is_a_warning(audit):
+    Path("p.yaml").write_text(waivers("M401, reason: r, expires: 2999-01-01", "M999, reason: r, expires: 2999-01-01"))
+    code, _, err = audit("lint", "p.yaml")
+    assert code == 0
+    assert "warning: p.yaml:6:12: there is no rule M999" in err
+    assert "M401" not in err.partition("there is no rule")[0]
+
+
+def test_several_profiles_are_checked_and_the_problems_of_all_are_told(audit):
+    Path("good.yaml").write_text(HEAD)
+    Path("a.yaml").write_text(HEAD + "nmae: x\n")
+    Path("b.yaml").write_text("name: t\n")
+    code, out, err = audit("lint", "a.yaml", "good.yaml", "b.yaml")
+    assert (code, out) == (2, "")
+    told = [line.partition(":")[0] for line in err.splitlines() if not line.startswith("warning")]
+    assert list(dict.fromkeys(told)) == ["good.yaml", "a.yaml", "b.yaml"]

@@ -141,15 +141,18 @@ def test_a_host_that_does_not_exist():
 
 def test_a_certificate_that_is_not_trusted():
     assert said(GOOD, tls=tls_context()) == (
-        "endpoint.url: the certificate of HOST is not trusted (self-signed certificate); set endpoint.verify_tls: "
-        "false, or name your CA's PEM file in the environment variable SSL_CERT_FILE"
+        "endpoint.url: the certificate of HOST is not trusted (self-signed certificate); name your CA's PEM file "
+        "in endpoint.ca_file or the environment variable SSL_CERT_FILE, or set endpoint.verify_tls: false"
     )
 
 
-def test_both_remedies_for_an_untrusted_certificate_work(monkeypatch):
+def test_each_remedy_for_an_untrusted_certificate_works(monkeypatch):
     unchecked, _ = on(GOOD, tls=tls_context(), verify_tls=False)
     assert unchecked.model == "tiny"
     assert [line for line in unchecked.warnings if "nobody checked" in line]
+    named, _ = on(GOOD, tls=tls_context(), ca_file=str(PEM))
+    assert named.model == "tiny"
+    assert not [line for line in named.warnings if "nobody checked" in line]
     monkeypatch.setenv("SSL_CERT_FILE", str(PEM))
     served, _ = on(GOOD, tls=tls_context())
     assert served.model == "tiny"

@@ -325,3 +325,52 @@ def test_the_policy_for_inconclusive(policy, code):
 def test_an_interrupted_audit_exits_with_130_whatever_it_found():
     report = judge(ALL_PASS, interrupted="interrupted")
     assert (report.verdict, report.exit_code, report.interrupted) == ("READY", 130, "interrupted")
+
+
+def test_an_expired_waiver_is_an_error_where_all_else_passes():
+    """Nobody renewed it or took it out: a fault of the profile, exit code 2."""
+    profile = waived(replace(M401, expires="2026-05-31"))
+    report = judge(ALL_PASS, profile)
+    assert (report.verdict, report.exit_code) == ("READY", 2)
+    assert report.verdict_line.endswith("M pass; 1 waiver expired, renew or remove it")
+    assert judge(ALL_PASS[1:], profile, on_inconclusive="warn").exit_code == 2
+    assert judge(ALL_PASS[1:], profile).exit_code == 4
+    assert judge([*ALL_PASS[1:], finding("W110", "fail")], profile).exit_code == 1
+    assert judge(ALL_PASS, profile, interrupted="interrupted").exit_code == 130
+
+
+# ------------------------------------------------------------------------------------------------------------ severity
+
+
+@pytest.mark.parametrize(
+    ("severity", "fail_on", "status"),
+    [
+        ("high", "high", "fail"),
+        ("medium", "high", "warn"),
+        ("low", "high", "warn"),
+        ("medium", "medium", "fail"),
+        ("low", "medium", "warn"),
+        ("low", "low", "fail"),
+    ],
+)
+def test_failures_less_severe_than_asked_for_only_warn(severity, fail_on, status):
+    report = judge([*ALL_PASS[:3], finding("M401", "fail", severity=severity)], fail_on=fail_on)
+    assert statuses(report)["M"] == status
+    assert report.exit_code == (1 if status == "fail" else 0)
+    shown = next(f for f in report.findings if f.rule == "M401")
+    assert shown.status == status
+    assert (f"--fail-on {fail_on}" in shown.why) == (status == "warn")
+    assert report.verdict_line.endswith(f"; 1 failure less severe than {fail_on} only warns") == (status == "warn")
+
+
+@pytest.mark.parametrize("status", ["inconclusive", "skip"])
+def test_what_is_open_stays_open_however_little_severe_it_is(status):
+    report = judge([*ALL_PASS[:3], finding("M401", status, severity="low")], fail_on="high")
+    assert (report.verdict, report.exit_code) == ("INCONCLUSIVE", 4)
+
+
+def test_a_waived_failure_is_shown_as_such_whatever_its_severity():
+    report = judge([*ALL_PASS[:3], finding("M401", "fail", severity="low")], waived(M401), fail_on="high")
+    (shown,) = (f for f in report.findings if f.rule == "M401")
+    assert (shown.status, shown.waived is not None, report.exit_code) == ("fail", True, 0)
+    assert report.unused_waivers == ()
