@@ -199,7 +199,8 @@ def m425_empty(evidence: Evidence) -> Iterator[Finding]:
     answers = {answer.query: answer for answer in watch.answers}
     asked = [(query, answers[query.text]) for query in panels.queries(coverage) if query.text in answers]
     refused = [(query, answer) for query, answer in asked if answer.error]
-    empty = [(q, a) for q, a in asked if a.series == 0 and not a.absent]
+    least = _FEWEST * (_interval(watch) or 0.0)
+    empty = [(q, a) for q, a in asked if a.series == 0 and not a.absent and min(q.windows, default=least) >= least]
     if not asked:
         yield _PART.skip("M425", "an answer to a panel's query")
     for subject, those in (("refused", refused), ("empty", empty)):
@@ -210,26 +211,32 @@ def m425_empty(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _nothing(evidence: Evidence, watch: Watch, subject: str, those: list[tuple[Query, Answer]]) -> Finding:
-    query, answer = those[0]
-    concepts = {concept for q, _ in those for concept in q.concepts}
-    if answer.error:
-        why, fix = f"{query.where} is refused: {answer.error}", f"try it at {watch.url}/graph: {query.text}"
-    else:
-        why = f"{query.where} returns nothing, although its series are there"
-        wrong = [
-            f'{n}="{v}" ({n} is {listed(watch.labels[n])})' for n, v in query.matchers.items() if _wrong(watch, n, v)
-        ]
-        why += f": no series has {listed(wrong)}" if wrong else ""
-        fix = f"try it at {watch.url}/graph without its labels one by one: {query.text}"
+    told = sorted(those, key=lambda each: not _labels(watch, each[0]))
+    concepts = {concept for query, _ in those for concept in query.concepts}
+    ask = "try it at" if subject == "refused" else "leave its labels away one by one at"
     return _PART.finding(
         "M425",
         "warn",
-        f"{why}{f' ({len(those)} queries)' if len(those) > 1 else ''}.",
+        f"{listed((_said(watch, query, answer) for query, answer in told), 2)}.",
         severity="medium" if concepts & ASKED.keys() else "low",
         subject=subject,
         where=where(evidence),
-        remedies=(fix,),
+        remedies=tuple(f"{query.where}: {ask} {watch.url}/graph: {query.text}" for query, _ in told[:2]),
     )
+
+
+def _said(watch: Watch, query: Query, answer: Answer) -> str:
+    if answer.error:
+        return f"{query.where} is refused: {answer.error}"
+    wrong = _labels(watch, query)
+    why = f": no series has {' and '.join(wrong)}" if wrong else ""
+    return f"{query.where} returns nothing, although its series are there{why}"
+
+
+def _labels(watch: Watch, query: Query) -> list[str]:
+    """The labels that the query asks for by a value that the engine's series do not have."""
+    wrong = {label: value for label, value in query.matchers.items() if _wrong(watch, label, value)}
+    return [f'{label}="{value}" ({label} is {listed(watch.labels[label])})' for label, value in wrong.items()]
 
 
 def _wrong(watch: Watch, label: str, value: str) -> bool:

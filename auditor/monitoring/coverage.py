@@ -98,7 +98,8 @@ def coverage(
     found: dict[str, _Concept] = {}
     queries: list[Query] = []
     invalid: list[str] = []
-    for asked in (*held.queries, *live.alerts(known)):
+    drawn = (*held.queries, *live.alerts(known))
+    for asked in drawn:
         try:
             used = promql.uses(asked.text, held.recordings)
         except promql.Invalid as error:
@@ -116,7 +117,7 @@ def coverage(
         unreadable=tuple(held.unreadable),
         invalid_queries=tuple(dict.fromkeys(invalid)),
         queries=tuple({(query.text, query.where): query for query in queries}.values()),
-        flaws=flaws(held.queries, held.recordings, place),
+        flaws=flaws(drawn, held.recordings, place),
     )
 
 

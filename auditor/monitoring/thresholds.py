@@ -47,6 +47,9 @@ def _beyond(read: Read, one: Known, operator: str, limit: float) -> Iterator[Fla
         yield read.flaw(
             "always_fires", one.metric.concept, f"{what}: it always fires", (one.trace.name,), _right(read, one)
         )
+    elif (operator == ">=" and limit <= 0) or (operator == ">" and limit < 0):
+        note = f"alert {read.drawn.alert} compares {one.trace.name} with {limit:g}: it always fires"
+        yield read.flaw("always_fires", one.metric.concept, note, (one.trace.name,), _right(read, one))
     elif more and one.metric.unit == "percent" and 0 < limit <= 1:
         note = f"{what}: it fires at {limit:g} %"
         yield read.flaw("always_fires", one.metric.concept, note, (one.trace.name,), _right(read, one))

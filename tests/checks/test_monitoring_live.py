@@ -197,6 +197,20 @@ def test_answers(answer, statuses):
     assert [finding.status for finding in found] == statuses
 
 
+def test_a_window_that_is_too_short_is_told_once():
+    given = evidence(target(), queries=(query(windows=(15.0,)),), answers=(Answer(query="q", series=0),))
+    assert only("M425", given).status == "pass"
+    assert only("M422", given).status == "fail"
+
+
+def test_labels_come_first():
+    queries = (query("a"), query("b", where="d.json: labelled", matchers={"job": "x"}))
+    answers = (Answer(query="a", series=0), Answer(query="b", series=0))
+    finding = only("M425", evidence(queries=queries, answers=answers, labels={"job": ("llm",)}))
+    assert finding.why.startswith("d.json: labelled returns nothing")
+    assert "d.json: p returns nothing" in finding.why
+
+
 def test_alerts_are_not_panels():
     given = evidence(queries=(query(alert="A"),), answers=(Answer(query="q", series=0),))
     assert only("M425", given).status == "skip"

@@ -181,16 +181,12 @@ def test_a_saved_run_is_judged_again_to_the_last_byte(ran: Ran) -> None:
 
 def test_the_rules_see_what_is_wrong_with_it(ran: Ran) -> None:
     """Short windows, a dead target, an alert on a dead series and one that is not loaded, panels without an answer."""
-    found = {rule: [f for f in ran.report.findings if f.rule == rule] for rule in ("M422", "M423", "M424", "M425")}
-    assert {rule: {f.status for f in findings} for rule, findings in found.items()} == {
-        "M422": {"fail"},
-        "M423": {"warn"},
-        "M424": {"fail"},
-        "M425": {"warn"},
-    }
-    said = {rule: " ".join(f.why for f in findings) for rule, findings in found.items()}
-    assert "more.json: Too short takes a rate over 1 s" in said["M422"]
-    assert "1 of 2 targets of the service are down" in said["M423"]
-    assert "alert Silent can never fire" in said["M424"]
-    assert "OnlyInTheFile is not loaded" in said["M424"]
-    assert "more.json: Nobody returns nothing, although its series are there" in said["M425"]
+    found = [(f.rule, f.why) for f in ran.report.findings if f.status in ("warn", "fail")]
+    for rule, said in (
+        ("M422", "more.json: Too short takes a rate over 1 s"),
+        ("M423", "1 of 2 targets of the service are down"),
+        ("M424", "alert Silent can never fire"),
+        ("M424", "OnlyInTheFile is not loaded"),
+        ("M425", "more.json: Nobody returns nothing, although its series are there"),
+    ):
+        assert any(name == rule and said in why for name, why in found), (rule, said, found)

@@ -277,6 +277,8 @@ def test_what_a_query_asks_for_is_told():
         (f"90 < max({KV})", "never_fires"),
         (f"sum({KV}) > 3", None),
         (f"{KV} < 5", "always_fires"),
+        (f"{KV} >= 0", "always_fires"),
+        (f"{KV} > 0", None),
         ("nvidia_smi_utilization_gpu_ratio > 90", "never_fires"),
         ("gpustack:worker_node_gram_utilization_rate > 0.9", "always_fires"),
         ("gpustack:worker_node_gram_utilization_rate > 90", None),
