@@ -190,3 +190,12 @@ def test_the_rules_see_what_is_wrong_with_it(ran: Ran) -> None:
         ("M425", "more.json: Nobody returns nothing, although its series are there"),
     ):
         assert any(name == rule and said in why for name, why in found), (rule, said, found)
+
+
+def test_the_rules_on_queries_find_nothing_else(ran: Ran) -> None:
+    told = {f.rule: f.status for f in ran.report.findings if "M410" <= f.rule <= "M428"}
+    seen = {"M422", "M423", "M424", "M425"}
+    assert {rule: status for rule, status in told.items() if rule not in seen and status != "pass"} == {}
+    assert len(told) == 19
+    always = [f.why for f in ran.report.findings if (f.rule, f.subject) == ("M424", "always")]
+    assert always == ["alert Fires compares vllm:kv_cache_usage_perc with 0: it always fires."]
