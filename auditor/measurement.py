@@ -32,8 +32,7 @@ class Sample:
     None for a good request, else one word: connect, tls, timeout, stalled, cut_off, in_stream, http_4xx, http_429,
     http_5xx, protocol, not_streamed, cancelled. `rate_limited` marks a 429 that a gateway sent (rate-limit headers),
     not an engine's own refusal. `estimated` says that output_tokens was counted from events because the server sent no
-    usage. `late` is how long after its intended time an open loop sent it: users wait from the intended time on. `via`
-    names what the reply's headers say of who answered.
+    usage. `late` is how long after its time an open loop sent it: users wait from that on. `via`: headers of who answered.
     """
 
     load: str
@@ -328,13 +327,14 @@ def accepted_length(measurements: Iterable[Measurement]) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsPage:
-    """One metrics page: its sample names with types, its histogram bounds by family, its rank labels with values."""
+    """One metrics page: its names with types, bounds by histogram, values by rank label; whether a key is needed."""
 
     url: str
     types: Mapping[str, str]
     buckets: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     exporter: str | None = None
     ranks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    needs_key: bool | None = None  # None: no key was sent, so nobody knows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,7 @@ def _interval(watch: Watch) -> float | None:
 
 def m411_key(evidence: Evidence) -> Iterator[Finding]:
     if evidence.watch is None or not _serving(evidence.watch):
-        yield _PART.skip("M411", f"{_NO_WATCH} that has the service among its targets")
+        yield _by_pages(evidence)
         return
     refused = [t for t in _serving(evidence.watch) if any(code in (t.error or "") for code in _REFUSED)]
     if not refused:
@@ -54,6 +54,23 @@ def m411_key(evidence: Evidence) -> Iterator[Finding]:
             "or let the metrics path through without a key in the proxy in front",
         ),
     )
+
+
+def _by_pages(evidence: Evidence) -> Finding:
+    """What the pages say where no Prometheus tells: one that only a key opens is empty for a scrape without it."""
+    pages = evidence.served.pages if evidence.served else ()
+    locked = [page.url for page in pages if page.needs_key]
+    if locked:
+        return _PART.finding(
+            "M411",
+            "warn",
+            f"{listed(locked)} is refused without the key: a scrape that brings none gets nothing.",
+            where=evidence.where("endpoint.metrics"),
+            remedies=("give its scrape job the key: authorization: {credentials_file: FILE} in its scrape config",),
+        )
+    if any(page.needs_key is False for page in pages):
+        return _PART.finding("M411", "pass", "The metrics page is read without a key.")
+    return _PART.skip("M411", f"{_NO_WATCH} that has the service among its targets")
 
 
 def m412_processes(evidence: Evidence) -> Iterator[Finding]:

@@ -3,15 +3,18 @@
     GET /v1/models, /metrics and the engine's own information pages -> which engine, which model, which settings
     a few tiny generations (`preflight`)                            -> how the load must be phrased
 
-At most nine GETs, some counts of tokens (`counting`) and ten generations are sent. Everything that stands in the way
+At most a dozen GETs, some counts of tokens (`counting`) and ten generations are sent. Everything that stands in the way
 of a load raises PreflightFailed in one line that says where, what and what to do. Nothing that a server sent is kept
 but typed facts and metric names: replies such as SGLang's /server_info hold keys in clear.
 """
 
+import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, get_args, get_type_hints
+
+import httpx
 
 from auditor.engines.flavour import Flavour, Reply
 from auditor.engines.flavours import FLAVOURS
@@ -24,6 +27,7 @@ from auditor.probe.models import choose_model, list_models, names_of
 from auditor.probe.preflight import Answers, facts, first_target, preflight
 from auditor.probe.scrape import Page
 from auditor.probe.target import Deadlines
+from auditor.probe.web import get_text, headers_for
 from auditor.profile import Profile
 from auditor.redact import Redactor
 
@@ -201,7 +205,24 @@ async def _page(contact: Contact, url: str, replies: dict[str, Reply]) -> tuple[
     if reply.status != 200:
         return None, f"answers {reply.status}"
     page = parse_page(reply.text, reply.headers.get("content-type", ""), full)
+    if page is not None:
+        page = replace(page, page=replace(page.page, needs_key=await _needs_key(contact, full)))
     return page, "is no metrics page"
+
+
+async def _needs_key(contact: Contact, url: str) -> bool | None:
+    """Whether the page is refused to a scrape that brings no key; None where none was sent, or nothing answers."""
+    if not any(
+        name.lower() in ("authorization", "api-key", "x-api-key")
+        for name in headers_for(contact.profile, url, contact.key)
+    ):
+        return None
+    try:
+        async with asyncio.timeout(contact.wait):
+            status, _, _ = await get_text(contact.client, url, {})
+    except (TimeoutError, httpx.HTTPError, OSError):
+        return None
+    return status in (401, 403)
 
 
 async def _engine_page(

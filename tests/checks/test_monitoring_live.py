@@ -60,6 +60,19 @@ def test_a_target_that_wants_a_key():
     assert only("M411", evidence(replace(refused, serves=False))).status == "skip"
 
 
+def test_a_page_that_only_a_key_opens_is_told_before_anything_scrapes_it():
+    def paged(needs_key: bool | None) -> Evidence:
+        page = MetricsPage(url="http://h/metrics", types={}, needs_key=needs_key)
+        return replace(evidence(), watch=None, served=make_served(engine="vllm", pages=(page,)))
+
+    finding = only("M411", paged(True))
+    assert (finding.status, finding.deciding) == ("warn", False)
+    assert "http://h/metrics" in finding.why
+    assert "credentials_file" in finding.remedies[0]
+    assert only("M411", paged(False)).status == "pass"
+    assert only("M411", paged(None)).status == "skip"
+
+
 def test_a_page_of_several_processes():
     def paged(page: MetricsPage) -> Evidence:
         return replace(evidence(), served=make_served(engine="vllm", pages=(page,)))

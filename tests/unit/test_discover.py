@@ -245,6 +245,25 @@ def test_the_engine_behind_a_gateway_shows_on_the_pages_of_its_replicas():
     )
 
 
+def test_a_page_that_only_the_key_opens_is_told():
+    def locked(request):
+        return page(VLLM_PAGE) if request.headers.get("authorization") == "Bearer k-1" else reply("", 401)
+
+    served, _ = found({**VLLM, "GET /metrics": locked}, key="k-1")
+    assert [one.needs_key for one in served.pages] == [True]
+    served, _ = found(VLLM, key="k-1")
+    assert [one.needs_key for one in served.pages] == [False]
+    served, fake = found(VLLM)
+    assert [one.needs_key for one in served.pages] == [None]
+    assert fake.paths("GET").count("/metrics") == 1
+
+
+@pytest.mark.parametrize("path", ["/v1/metrics", "/prometheus/metrics"])
+def test_pages_are_found_where_servers_that_are_not_recognised_put_them(path):
+    served, fake = found({"GET /v1/models": reply(models("m")), f"GET {path}": page("# TYPE up gauge\nup 1\n")})
+    assert [one.url for one in served.pages] == [fake.origin + path]
+
+
 def test_an_exporter_is_no_replica():
     dcgm = "# TYPE DCGM_FI_DEV_FB_USED gauge\nDCGM_FI_DEV_FB_USED 1000\n"
 
