@@ -72,9 +72,13 @@ def errors(evidence: Evidence, window: Observed, objective: Objective, *, declar
             "requests of one class" if objective.cls else "the engine's counters of requests and of those that failed"
         )
         return "inconclusive" if declared else "skip", f"Not judged: {lacks}.", rest | {"missing": lacks}
-    failed, maybe = (sum(values.get(name, 0.0) for name in names) for names in (_FAILED, _MAYBE))
+    failed, maybe = (math.ceil(sum(values.get(name, 0.0) for name in names)) for names in (_FAILED, _MAYBE))
     all_of = Beyond(
-        values["requests"] + values.get("refusals", 0.0) + values.get("unknown", 0.0), failed, failed + maybe, 0, 0
+        values["requests"] + values.get("refusals", 0.0) + math.ceil(values.get("unknown", 0.0)),
+        failed,
+        failed + maybe,
+        0,
+        0,
     )
     status = _outcome(evidence, all_of, objective.share, _error_effect(window))
     rest["required"] = Number(name="error rate", value=objective.limit, unit="share", provenance="declared")
@@ -178,7 +182,7 @@ def _summed(parts: Iterable[Slice]) -> dict[str, float]:
 def _beyond(table: buckets.Buckets, values: dict[str, float], limit: float) -> Beyond:
     """Requests beyond the limit, with those that no histogram holds: failed ones miss, those given up may have."""
     found = buckets.beyond(table, limit)
-    failed, maybe = (sum(values.get(name, 0.0) for name in names) for names in (_FAILED, _MAYBE))
+    failed, maybe = (math.ceil(sum(values.get(name, 0.0) for name in names)) for names in (_FAILED, _MAYBE))
     most = found.most + failed + maybe
     return Beyond(found.n + failed + maybe, found.least + failed, most, found.low, found.high)
 
@@ -254,7 +258,7 @@ def _number(window: Observed, concept: str, objective: Objective, name: str) -> 
         value, other, words, unit = high, low, "at most", "s"
     else:
         return Number(name=f"{name}, more than", value=low, unit="s", provenance="served", note=of)
-    note = f"{quantity(other, unit)} to {quantity(value, unit)} is {of}"
+    note = f"{quantity(min(value, other), unit)} to {quantity(max(value, other), unit)} is {of}"
     return Number(name=f"{name}, {words}", value=value, unit=unit, provenance="served", note=note)
 
 

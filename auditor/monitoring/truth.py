@@ -190,9 +190,12 @@ class _Sides:
 
     def _tpot(self) -> Agreement | None:
         server, client = _mean_of(self.tpot), mean_tpot(self.samples, self.tpot)
-        if server is None or client is None:
+        if server is None or client is None or self.tpot is None:
             return None
-        if not self.same:
+        timed = sum(s.tpot is not None for s in self.samples)
+        by_token = self.tpot.count > 2 * timed  # each token's own time, not one of each request that has ended
+        ended = all(s.good for s in self.samples) if by_token else abs(self.tpot.count - timed) <= self._slack
+        if not self.same or not ended:
             return self._told("mean time per token", server, client, "s a token", unsure="not the same requests")
         slower = client > server
         note = "tokens are held up between engine and client" if slower else "the panel's tokens are slower than here"

@@ -157,6 +157,14 @@ def test_times_per_token_are_compared_as_the_server_counts_them():
     assert (late.verdict, late.note) == ("differs", "tokens are held up between engine and client")
 
 
+def test_times_per_token_of_replies_that_did_not_end_are_on_one_side_only():
+    """The engine counts a request's time per token once it has ended: 16 of the 20 here."""
+    name, first = "mean time per token", {"ttft": histogram(20, 0.4)}
+    assert told(load(after=first | {"tpot": histogram(16, 0.01)}), name=name).verdict == "unknown"
+    cut = [sample(i, **({"error": "cut_off"} if i < 4 else {})) for i in range(20)]
+    assert told(load(cut, after=first | {"tpot": histogram(200, 0.01)}), name=name).verdict == "unknown"
+
+
 def reading(at, usage, waiting=0.0):
     return Snapshot(at=at, phase="during", values={"kv_usage": usage, "waiting": waiting})
 
