@@ -1,0 +1,155 @@
+"""Passive audits against a real Prometheus: exact counts, verdicts by buckets, and not a byte to the service."""
+
+import asyncio
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from auditor import run
+from auditor.errors import NothingMeasured, UsageError
+from auditor.evidence import Report
+from auditor.loading import load_profile
+from tests.e2e.scenario import HEALTHY, changed
+from tests.prometheus import free_port, needs_prometheus, prometheus
+
+pytestmark = needs_prometheus
+
+HOURS = 3
+EVERY = 15  # seconds between samples
+PER_SAMPLE = 5  # requests
+BOUNDS = {"0.25": 0.9, "0.5": 0.98, "1": 1.0, "+Inf": 1.0}  # share of requests within
+SLO = {"ttft": {"p95": "500ms"}, "tps": {"p05": "20/s"}, "error_rate": "5%"}
+
+
+def _lines(end: int, model: str) -> Iterator[str]:
+    """OpenMetrics lines of three hours: 5 requests every 15 s, 16 in flight, none waiting."""
+    labels = f'job="engine",instance="a:8000",model_name="{model}"'
+    times = range(end - HOURS * 3600, end, EVERY)
+    families = {"time_to_first_token_seconds": BOUNDS, "request_time_per_output_token_seconds": BOUNDS}
+    for family, within in families.items():
+        yield f"# TYPE vllm:{family} histogram"
+        for i, at in enumerate(times):
+            for bound, share in within.items():
+                n = PER_SAMPLE * i * (share if family.startswith("time_to") else 1.0)
+                yield f'vllm:{family}_bucket{{{labels},le="{bound}"}} {n} {at}'
+            yield f"vllm:{family}_count{{{labels}}} {PER_SAMPLE * i} {at}"
+            yield f"vllm:{family}_sum{{{labels}}} {0.2 * PER_SAMPLE * i} {at}"
+    yield "# TYPE vllm:request_success counter"
+    for reason, each in (("stop", PER_SAMPLE), ("abort", 0), ("error", 0)):
+        yield from (
+            f'vllm:request_success_total{{{labels},finished_reason="{reason}"}} {each * i} {at}'
+            for i, at in enumerate(times)
+        )
+    gauges = {"vllm:num_requests_running": (labels, 16), "vllm:num_requests_waiting": (labels, 0)}
+    for name, (on, value) in (gauges | {"up": ('job="engine",instance="a:8000"', 1)}).items():
+        yield f"# TYPE {name} gauge"
+        yield from (f"{name}{{{on}}} {value} {at}" for at in times)
+
+
+def _filled(folder: Path, *models: str) -> None:
+    folder.mkdir()
+    for model in models:
+        text = "\n".join([*_lines(int(time.time()) - 5, model), "# EOF", ""])
+        (folder / "history.txt").write_text(text)
+        command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", folder / "history.txt", folder / "data"]
+        subprocess.run(command, check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("history") / "prom"
+    _filled(folder, "m")
+    with prometheus(folder, {}, flags=["--storage.tsdb.retention.time=3d"]) as url:
+        yield url
+
+
+def _audited(folder: Path, url: str, seconds: float = 7200.0, **changes: object) -> Report:
+    """A passive audit of a service whose address takes no connection."""
+    with socket.create_server(("127.0.0.1", 0)) as service:
+        service.settimeout(0)
+        fields = {
+            "endpoint.url": f"http://127.0.0.1:{service.getsockname()[1]}/v1",
+            "monitoring.prometheus": url,
+            "slo": SLO,
+            "traffic.target_concurrency": 16,
+        }
+        (folder / "profile.yaml").write_text(yaml.safe_dump(changed(HEALTHY, fields | changes)))
+        loaded = load_profile(folder / "profile.yaml")
+        options = run.Options(passive=seconds, save=folder / "saved", only=("W",))
+        report = asyncio.run(run.audit(loaded, options, lambda _: None))
+        with pytest.raises(BlockingIOError):
+            service.accept()
+    return report
+
+
+def _status(report: Report, rule: str) -> str:
+    return next(f.status for f in report.findings if f.rule == rule)
+
+
+def test_a_window_that_meets_its_slos_passes_by_exact_counts(history, tmp_path):
+    report = _audited(tmp_path, history)
+    seen = report.evidence.observed
+    slices, step = len(seen.slices), seen.slices[0].seconds
+    assert step == 75  # two hours in 96
+    counted = seen.histograms["ttft"].count
+    assert counted % PER_SAMPLE == 0
+    assert 0 <= slices * step / EVERY * PER_SAMPLE - counted <= 2 * PER_SAMPLE  # the last sample is some seconds old
+    assert dict(seen.histograms["ttft"].buckets)[0.5] == pytest.approx(0.98 * seen.histograms["ttft"].count)
+    assert (seen.values["instances"], seen.values["up"], seen.values["aborted"]) == (1, 1, 0)
+    assert {rule: _status(report, rule) for rule in ("W110", "W111", "W113", "W120")} == {
+        "W110": "pass",
+        "W111": "pass",
+        "W113": "pass",
+        "W120": "pass",
+    }
+    assert report.evidence.measurements == ()
+    again = run.judge(tmp_path / "saved", profile=None, options=run.Options())
+    assert again == report
+
+
+def test_a_limit_inside_a_bucket_is_open_and_one_beyond_doubt_fails(history, tmp_path):
+    inside = _audited(tmp_path, history, slo={"ttft": {"p95": "300ms"}})
+    assert _status(inside, "W110") == "inconclusive"
+    assert inside.exit_code == 4
+    (tmp_path / "other").mkdir()
+    strict = _audited(tmp_path / "other", history, slo={"ttft": {"p99": "500ms"}})
+    assert _status(strict, "W110") == "fail"  # 2 % took longer, 1 % may
+    assert strict.exit_code == 1
+
+
+def test_a_target_that_no_hour_reached_is_open(history, tmp_path):
+    report = _audited(tmp_path, history, **{"traffic.target_concurrency": 64})
+    assert _status(report, "W110") == "inconclusive"
+    assert "at most 16 requests in flight in the mean" in next(f.why for f in report.findings if f.rule == "W110")
+
+
+def test_a_prometheus_without_the_service_passes_nothing(tmp_path):
+    with prometheus(tmp_path / "prom", {}) as url:
+        report = _audited(tmp_path, url)
+    assert {f.status for f in report.findings if f.rule in ("W110", "W111", "W113", "W120")} <= {"inconclusive", "skip"}
+    assert report.verdict == "INCONCLUSIVE"
+
+
+def test_several_models_are_refused_until_one_is_named(tmp_path):
+    _filled(tmp_path / "prom", "m", "n")
+    with prometheus(tmp_path / "prom", {}, flags=["--storage.tsdb.retention.time=3d"]) as url:
+        with pytest.raises(UsageError, match=r"several models: set endpoint\.model to one of m, n"):
+            _audited(tmp_path, url)
+        (tmp_path / "one").mkdir()
+        assert _status(_audited(tmp_path / "one", url, **{"endpoint.model": "n"}), "W110") == "pass"
+        (tmp_path / "none").mkdir()
+        with pytest.raises(UsageError, match=r"none of endpoint\.model, x"):
+            _audited(tmp_path / "none", url, **{"endpoint.model": "x"})
+
+
+def test_no_prometheus_is_one_line(tmp_path):
+    with pytest.raises(NothingMeasured, match=r"monitoring\.prometheus"):
+        _audited(tmp_path, f"http://127.0.0.1:{free_port()}")
+    (tmp_path / "none").mkdir()
+    with pytest.raises(UsageError, match="--passive reads Prometheus alone"):
+        _audited(tmp_path / "none", None)
