@@ -72,8 +72,8 @@ class Metric:
 class Source:
     """One engine, gateway or exporter. `prefixes`: its own, then how others rename its series on the way.
 
-    `complete` says that every name of its page is listed; `lazy` that a series is on the page only after its first
-    event.
+    `complete` says that every name of its page is listed, of versions up to `checked`, except those that start with one
+    of `open` (plugins'); `lazy` that a series is on the page only after its first event.
     """
 
     name: str
@@ -82,6 +82,8 @@ class Source:
     prefixes: tuple[str, ...]
     metrics: tuple[Metric, ...]
     complete: bool = False
+    checked: str | None = None
+    open: tuple[str, ...] = ()
     lazy: bool = False
 
 
@@ -276,6 +278,8 @@ def _source(name: str, entry: Mapping[str, Any]) -> Source:
         kind=entry["kind"],
         prefixes=tuple(entry["prefixes"]),
         complete=entry.get("complete", False),
+        checked=str(entry["checked"]) if "checked" in entry else None,
+        open=tuple(entry.get("open", ())),
         lazy=entry.get("lazy", False),
         metrics=tuple(_metric(name, item) for item in entry["metrics"]),
     )

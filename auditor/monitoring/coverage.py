@@ -146,7 +146,8 @@ def _gather(case: _Case, place: Place, live: _Watched, found: dict[str, _Concept
     use, query = case.use, case.query
     seen = shown(use)
     if seen is None:
-        _unknown(use, query, place, found)
+        if place.unheard_of(use) and not (case.answer and case.answer.series):
+            _bury(use.base, place.unheard(use), query, found.setdefault(OTHER, _Concept()))
         return
     standing = answered(place.standing(seen.metric, use), case.answer, query.where, alone=case.alone)
     if seen.concept in _SILENT and not standing.dead:
@@ -182,13 +183,6 @@ def _show(seen: Shown, standing: Standing, query: Asked, place: Place, concept: 
     if standing.silent:
         concept.silent[name] = None
     concept.buckets = concept.buckets or place.buckets(seen.metric)
-
-
-def _unknown(use: promql.Use, query: Asked, place: Place, found: dict[str, _Concept]) -> None:
-    """A name with the engine's own prefix that no version has: the panel is empty, the alert never fires."""
-    if place.unheard_of(use):
-        standing = Standing("named", dead=True, note=f"{use.base} is on no page and in no known version")
-        _bury(use.base, standing, query, found.setdefault(OTHER, _Concept()))
 
 
 def _bury(name: str, standing: Standing, query: Asked, concept: _Concept) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import cached_property
 
 from auditor.catalog import metrics as catalogue
@@ -100,12 +101,28 @@ class Place:
         return Standing("valid")
 
     def unheard_of(self, use: Use) -> bool:
-        """True for a name with the engine's own prefix that neither its page nor any known version of it has."""
-        if not self.pages or not catalogue.is_known(self.engine) or catalogue.lookup(use.name):
+        """True for a name with the engine's own prefix that neither its page nor any version of it has.
+
+        Without a page only where the version is one whose names are all known.
+        """
+        if not catalogue.is_known(self.engine) or catalogue.lookup(use.name):
             return False
         entry = catalogue.source(self.engine)
-        own = entry.complete and use.name.startswith(entry.prefixes[0])
-        return own and any(n.startswith(entry.prefixes[0]) for n in self._names) and not self._written_on_page(use)
+        prefix = entry.prefixes[0]
+        if not entry.complete or not use.name.startswith(prefix) or use.name.startswith(entry.open):
+            return False
+        if any(name.startswith(prefix) for name in self._names):
+            return not self._written_on_page(use)
+        checked = self.version is not None and entry.checked is not None
+        return checked and catalogue.version_key(self.version) <= catalogue.version_key(entry.checked)
+
+    def unheard(self, use: Use) -> Standing:
+        """What becomes of a name that nobody has, with the one that it was probably meant to be."""
+        known = self._names or {metric.name for metric in catalogue.metrics(self.engine)}
+        near = get_close_matches(use.base, {catalogue.family(name) for name in known}, n=1, cutoff=0.8)
+        where = "on no page and in no known version" if self.pages else "in no known version"
+        meant = f": did you mean {near[0]}?" if near else ""
+        return Standing("named", dead=True, note=f"{use.base} is {where}{meant}")
 
     def buckets(self, metric: Metric) -> tuple[float, ...]:
         """The bounds of the histogram as served, else the defaults of the engine's version."""

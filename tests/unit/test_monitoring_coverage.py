@@ -191,6 +191,31 @@ def test_what_the_page_offers() -> None:
 def test_names_that_neither_page_nor_catalogue_has() -> None:
     found = coverage([board("rate(vllm:request_failure_total[5m])")], "vllm", "0.18.0", [PAGE])
     assert item(found, "other").dead == ("vllm:request_failure_total",)
+    assert "on no page and in no known version" in item(found, "other").note
+
+
+@pytest.mark.parametrize(
+    ("query", "version", "note"),
+    [
+        ("rate(vllm:request_failure_total[5m]) > 0", "0.18.0", "vllm:request_failure_total is in no known version"),
+        ("rate(vllm:num_preemptions[5m]) > 0", "0.18.0", "did you mean vllm:num_preemptions_total?"),
+        ("rate(vllm:request_failure_total[5m]) > 0", "0.99.0", None),  # newer than what is known
+        ("rate(vllm:request_failure_total[5m]) > 0", None, None),
+        ("rate(vllm:kv_offload_anything_total[5m]) > 0", "0.18.0", None),  # a plugin's
+        ("rate(my:request_failure_total[5m]) > 0", "0.18.0", None),
+    ],
+)
+def test_names_that_no_version_has_need_no_page(query: str, version: str | None, note: str | None) -> None:
+    found = coverage([alerts(Fails=query)], "vllm", version)
+    said = [i.note for i in found.items if i.dead]
+    assert bool(said) == (note is not None)
+    assert all((note or "") in text and "alert Fails can never fire" in text for text in said)
+
+
+def test_a_name_that_returns_data_is_no_mistake() -> None:
+    query = "rate(vllm:patched_total[5m])"
+    found = coverage([board(query)], "vllm", "0.18.0", watch=prometheus(Answer(query=query, series=1)))
+    assert [i for i in found.items if i.dead] == []
 
 
 QUERIES = (TTFT, TPS, KV, OLD_KV, "up", "DCGM_FI_PROF_DRAM_ACTIVE", "rate(vllm:prompt_tokens_total[5m])")
