@@ -1,9 +1,20 @@
 """Monitoring, what runs: does a Prometheus scrape the service, often enough, and do its panels and alerts work there?
 
-Rules M411, M412, M422 to M425 and M429 of question M, which `monitoring` asks. Most look at `Evidence.watch`, what a
-live Prometheus says; without one they are skipped.
+Rules of question M, which `monitoring` asks. Most look at `Evidence.watch`, what a live Prometheus says; without one
+they are skipped.
+
+| rule | looks at | decides |
+|---|---|---|
+| M411 | a key that keeps the scrape out | no |
+| M412 | a page written by several processes | no |
+| M422 | windows of rates beside the scrape interval | no |
+| M423 | the service among the targets | where none is up |
+| M424 | alerts that never fire, or always | no |
+| M425 | panels without data whose series are there | no |
+| M429 | retention and lookback | no |
 """
 
+import re
 from collections.abc import Iterator
 
 from auditor import panels
@@ -16,6 +27,8 @@ __all__ = ["RULES"]
 
 _NO_WATCH = "a live Prometheus (monitoring.prometheus)"
 _REFUSED = ("401", "403")
+_SERVERS = re.compile(r"--api[-_]server[-_]count[ =](\d{1,4})\b")
+_MERGED = ("set PROMETHEUS_MULTIPROC_DIR to a folder on a local disk, and use a release that merges its gauges",)
 _FEWEST = 2  # scrapes in a window: fewer, and there is no rate
 _ENOUGH = 4  # as many survive one lost scrape, and a window that is not aligned
 _REVIEW = 15 * 86_400.0  # Prometheus keeps as much by default; last month's incident is looked at after it
@@ -75,6 +88,12 @@ def _by_pages(evidence: Evidence) -> Finding:
 
 def m412_processes(evidence: Evidence) -> Iterator[Finding]:
     pages = [page for page in evidence.served.pages if page.exporter is None] if evidence.served else []
+    asked = _SERVERS.search(evidence.profile.deployment.launch or "")
+    if not pages and asked is not None and int(asked[1]) > 1:
+        why = f"The launch line starts {asked[1]} API servers, each with metrics of its own, and no page was read."
+        place = evidence.where("deployment.launch")
+        yield _PART.finding("M412", "warn", why, severity="low", where=place, remedies=_MERGED)
+        return
     if not pages:
         yield _PART.skip("M412", "the engine's own metrics page")
         return
@@ -88,11 +107,9 @@ def m412_processes(evidence: Evidence) -> Iterator[Finding]:
         "warn",
         f"{split[0].url} has a series for each of {processes} processes (pid): a gauge of one is not the engine's.",
         where=evidence.where("endpoint.metrics"),
-        remedies=(
-            "set PROMETHEUS_MULTIPROC_DIR to a folder on a local disk, and use a release that merges its gauges"
-            if flavour(evidence) == "vllm"
-            else "let one process write the page, or aggregate without (pid)",
-        ),
+        remedies=_MERGED
+        if flavour(evidence) == "vllm"
+        else ("let one process write the page, or aggregate without (pid)",),
     )
 
 

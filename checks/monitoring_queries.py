@@ -1,7 +1,19 @@
 """Monitoring, what the queries do: they name the right series, and still mislead.
 
-Rules M410, M413 to M421, M426 to M428 of question M, which `monitoring` asks. They look at `Coverage.flaws`, which are
-read from the syntax trees of the queries.
+Rules of question M, which `monitoring` asks. They look at `Coverage.flaws`, which are read from the syntax trees of the
+queries.
+
+| rule | looks at | decides |
+|---|---|---|
+| M410 | names that the page has under another prefix | no |
+| M413 | data-parallel ranks, told apart or put together | no |
+| M414 M415 | sums over shares, and over ranks that show the same | no |
+| M416 M417 | averages: as the only TTFT, and since the engine started | M417 where a concept rests on it |
+| M418 | titles beside what is drawn | no |
+| M419 | prompt tokens added to generated ones | no |
+| M420 M421 | GPU memory as the only memory; units, totals and fixed limits | no |
+| M426 | what the engine has no metric of | no |
+| M427 M428 | a gauge as the only TPS, one pool of several | no |
 """
 
 from collections.abc import Callable, Iterator

@@ -148,6 +148,8 @@ def _line(
         answer[concept] = "unreadable" if unreadable else rung if rung in ("missing", "proxy") else "covered"
     evidence = {item.concept: _item(item) for item in found.items if item.rung != "missing"}
     answer["evidence"] = evidence
+    if found.flaws:
+        answer["flaws"] = fixes.flaws(found)
     if found.unreadable or found.invalid_queries:
         answer["unreadable"] = [*found.unreadable, *found.invalid_queries]
     return answer

@@ -1,5 +1,6 @@
 """Alerts whose limit their query can never reach, or always has: `vllm:kv_cache_usage_perc > 90` waits for ever."""
 
+import math
 from collections.abc import Iterator
 
 import promql_parser as parser
@@ -86,11 +87,13 @@ def _compared(one: Known) -> tuple[str, float, float] | None:
     """
     if one.trace.counted:
         return None
-    factor = 1.0
+    factor = 1.0  # what takes it to nothing, or beyond all numbers, is no comparison with a share
     for above in one.trace.above:
         if isinstance(above.node, parser.BinaryExpr):
             other = number(above.node.rhs if above.side == "left" else above.node.lhs)
             if above.operator in _FLIPPED and other is not None:
+                if not factor or not math.isfinite(factor):
+                    return None
                 return (above.operator if above.side == "left" else _FLIPPED[above.operator]), other, factor
             if above.operator == "*" and other:
                 factor *= other

@@ -73,6 +73,17 @@ def test_a_page_that_only_a_key_opens_is_told_before_anything_scrapes_it():
     assert only("M411", paged(None)).status == "skip"
 
 
+def test_several_api_servers_on_the_launch_line():
+    def launched(line: str) -> Evidence:
+        made = replace(evidence(), served=None)
+        deployment = replace(made.profile.deployment, launch=line)
+        return replace(made, profile=replace(made.profile, deployment=deployment))
+
+    assert only("M412", launched("vllm serve m --api-server-count 4")).status == "warn"
+    assert only("M412", launched("vllm serve m --api-server-count=1")).status == "skip"
+    assert only("M412", launched("vllm serve m")).status == "skip"
+
+
 def test_a_page_of_several_processes():
     def paged(page: MetricsPage) -> Evidence:
         return replace(evidence(), served=make_served(engine="vllm", pages=(page,)))
