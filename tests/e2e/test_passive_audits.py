@@ -23,6 +23,7 @@ HOURS = 3
 EVERY = 15  # seconds between samples
 PER_SAMPLE = 5  # requests
 BOUNDS = {"0.25": 0.9, "0.5": 0.98, "1": 1.0, "+Inf": 1.0}  # share of requests within
+TPOT = {"0.05": 0.99, "0.1": 1.0, "+Inf": 1.0}
 SLO = {"ttft": {"p95": "500ms"}, "tps": {"p05": "20/s"}, "error_rate": "5%"}
 
 
@@ -30,12 +31,12 @@ def _lines(end: int, model: str) -> Iterator[str]:
     """OpenMetrics lines of three hours: 5 requests every 15 s, 16 in flight, none waiting."""
     labels = f'job="engine",instance="a:8000",model_name="{model}"'
     times = range(end - HOURS * 3600, end, EVERY)
-    families = {"time_to_first_token_seconds": BOUNDS, "request_time_per_output_token_seconds": BOUNDS}
+    families = {"time_to_first_token_seconds": BOUNDS, "request_time_per_output_token_seconds": TPOT}
     for family, within in families.items():
         yield f"# TYPE vllm:{family} histogram"
         for i, at in enumerate(times):
             for bound, share in within.items():
-                n = PER_SAMPLE * i * (share if family.startswith("time_to") else 1.0)
+                n = PER_SAMPLE * i * share
                 yield f'vllm:{family}_bucket{{{labels},le="{bound}"}} {n} {at}'
             yield f"vllm:{family}_count{{{labels}}} {PER_SAMPLE * i} {at}"
             yield f"vllm:{family}_sum{{{labels}}} {0.2 * PER_SAMPLE * i} {at}"
