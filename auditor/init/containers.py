@@ -33,6 +33,7 @@ _IN_NAME = {
 class Container:
     """One container: the words that it starts with, its environment, and what its file says around it.
 
+    `name` is that of the deployment, `inner` the container's own, where several share the first.
     `secret_variables` are those whose value the file only refers to, with the place where it is; `devices` are those
     of one replica, `part` what the file calls the accelerator; `address` is where others reach it, `hint` how one does
     from elsewhere, `port` the one it listens on.
@@ -40,6 +41,7 @@ class Container:
 
     name: str
     where: str
+    inner: str = ""
     words: tuple[str, ...] = ()
     image: str | None = None
     variables: Mapping[str, str] = field(default_factory=dict)

@@ -68,22 +68,28 @@ def _containers(found: Sequence[Mapping[str, Any]], path: Path) -> list[Containe
 
 
 def _chosen(every: Sequence[Container], path: Path, pick: str | None) -> Container:
-    """The one container that serves a model. Of several with the same launch the first: they are replicas."""
-    serving = [container for container in every if serves(container)]
+    """The one container that serves a model. Of several that are started alike the first: they are replicas."""
+    serving: dict[tuple[str, tuple[str, ...]], Container] = {}
+    for container in filter(serves, every):
+        serving.setdefault((container.name, container.words), container)
+    named = _named(list(serving.values()))
+    shown = ", ".join(named)[:300] or "none"
     if pick is not None:
-        serving = [container for container in serving if container.name == pick] or _refused(serving, path, pick)
-    if not serving:
+        if pick not in named:
+            raise UsageError(f"{path}: --pick {pick}: no such deployment; those that serve a model: {shown}")
+        return named[pick]
+    if not named:
         seen = ", ".join(dict.fromkeys(container.image or container.name for container in every)) or "no container"
         raise UsageError(f"{path}: nothing here starts an engine that is known ({seen[:200]}); give it by --launch")
-    if len({(container.name, container.words) for container in serving}) > 1:
-        names = ", ".join(dict.fromkeys(container.name for container in serving))
-        raise UsageError(f"{path}: starts several engines; choose one with --pick: {names[:300]}")
-    return serving[0]
+    if len(named) > 1:
+        raise UsageError(f"{path}: starts several engines; choose one with --pick: {shown}")
+    return next(iter(named.values()))
 
 
-def _refused(serving: Sequence[Container], path: Path, pick: str) -> list[Container]:
-    names = ", ".join(dict.fromkeys(container.name for container in serving)) or "none"
-    raise UsageError(f"{path}: --pick {pick}: no such deployment; those that serve a model: {names[:300]}")
+def _named(serving: Sequence[Container]) -> dict[str, Container]:
+    """Each by the name of its deployment; where several share it, by their own as well."""
+    names = [container.name for container in serving]
+    return {c.name if names.count(c.name) == 1 else f"{c.name}/{c.inner}": c for c in serving}
 
 
 def _script(text: str, path: Path, folder: Path) -> Draft:

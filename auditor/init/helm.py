@@ -30,8 +30,14 @@ def containers(document: Doc, file: str) -> list[Container]:
     models = [_stacked(mapping(model), spec, file) for model in listing(spec.get("modelSpec"))]
     if models:
         return models
-    written = kubernetes.containers([document], file)
-    return [_modelled(item, document) for item in written] or list(_images(document, file, None))
+    top = {key: value for key, value in document.items() if not isinstance(value, Mapping)}
+    sections = {"": top} | {str(key): child for key, child in document.items() if isinstance(child, Mapping)}
+    written = [
+        _modelled(item, document, file, key)
+        for key, section in sections.items()
+        for item in kubernetes.containers([section], file)
+    ]
+    return written or list(_images(document, file, None))
 
 
 def _stacked(model: Doc, spec: Doc, file: str) -> Container:
@@ -75,15 +81,18 @@ def _selected(model: Doc) -> Doc:
     return {**model, "affinity": {"nodeAffinity": affinity}} if terms else model
 
 
-def _modelled(container: Container, document: Doc) -> Container:
-    """A container of llm-d's model service: the model stands apart, and the command is a word."""
-    uri = text_of(mapping(document.get("modelArtifacts")).get("uri"))
-    name = text_of(mapping(document.get("modelArtifacts")).get("name")) or container.name
+def _modelled(container: Container, document: Doc, file: str, section: str) -> Container:
+    """A container written out. In llm-d's model service the model stands apart, the command is a word of its own, and
+    prefill and decode have a section each.
+    """
+    model = mapping(document.get("modelArtifacts"))
+    uri, name = text_of(model.get("uri")), text_of(model.get("name")) or container.name
     command = ("vllm", "serve", uri.removeprefix("hf://"), *container.words) if uri else container.words
-    return replace(container, name=name, where=container.where, words=command, hint=_HINT)
+    where = f"{file}, {section}" if section else file
+    return replace(container, name=name, where=where, inner=section or container.inner, words=command, hint=_HINT)
 
 
-def _images(node: Any, file: str, replicas: int | None) -> Iterator[Container]:
+def _images(node: Any, file: str, replicas: int | None, section: str = "") -> Iterator[Container]:
     """Mappings that hold an image beside what it is started with."""
     if not isinstance(node, Mapping):
         return
@@ -96,7 +105,8 @@ def _images(node: Any, file: str, replicas: int | None) -> Iterator[Container]:
         known, secret = kubernetes.environment(node)
         yield Container(
             name=text_of(node.get("name")) or text_of(node.get("fullnameOverride")) or "service",
-            where=file,
+            where=f"{file}, {section}" if section else file,
+            inner=section,
             words=tuple(words),
             image=_image(image),
             variables=known,
@@ -108,7 +118,7 @@ def _images(node: Any, file: str, replicas: int | None) -> Iterator[Container]:
         )
     for key, child in node.items():
         if key != "extraInit":
-            yield from _images(child, file, replicas)
+            yield from _images(child, file, replicas, str(key))
 
 
 def _words(value: Any) -> list[str]:

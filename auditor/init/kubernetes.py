@@ -82,6 +82,7 @@ def _container(item: Doc, pod: _Pod, document: Doc, documents: Sequence[Doc], fi
     return Container(
         name=name or "service",
         where=f"{file}, {kind} {name}".strip(),
+        inner=text_of(item.get("name")),
         words=tuple(str(word) for key in ("command", "args") for word in listing(item.get(key))),
         image=text_of(item.get("image")) or None,
         variables=variables,

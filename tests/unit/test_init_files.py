@@ -237,6 +237,14 @@ def test_values_of_llm_d(read):
     assert draft.deployment["launch"].value == "vllm serve Qwen/Qwen3-32B --max-model-len 32000"
 
 
+def test_prefill_and_decode_are_two_of_which_one_is_chosen(read):
+    text = LLM_D + LLM_D.partition("\n")[2].partition("\n")[2].replace("decode:", "prefill:").replace("32000", "16000")
+    with pytest.raises(UsageError, match=r"choose one with --pick: qwen/decode, qwen/prefill"):
+        read(text)
+    draft = read(text, pick="qwen/prefill")
+    assert (draft.context, draft.sources) == (16000, ("file.yaml, prefill",))
+
+
 def test_a_start_script(read):
     draft = read(
         f"#!/bin/bash\nMODEL=Qwen/Qwen3-32B\nexport HF_TOKEN={KEY}\nvllm serve $MODEL -tp 2 &\nwait\n", "start.sh"
