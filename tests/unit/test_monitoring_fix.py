@@ -177,3 +177,25 @@ def test_mistakes_get_one_line(tmp_path):
         result = CliRunner().invoke(app, ["coverage", str(path), *arguments])
         assert isinstance(result.exception, UsageError)
         assert words in str(result.exception)
+
+
+def test_what_misleads_is_printed_with_what_to_write(tmp_path):
+    path = tmp_path / "b.json"
+    panel = {"title": "KV", "targets": [{"expr": "sum(vllm:kv_cache_usage_perc)"}]}
+    path.write_text(json.dumps({"title": "b", "panels": [panel]}), encoding="utf-8")
+    table = CliRunner().invoke(app, ["coverage", str(path)]).stdout
+    assert "misleads" in table
+    assert "write max(vllm:kv_cache_usage_perc)" in " ".join(table.split())
+    line = json.loads(CliRunner().invoke(app, ["coverage", str(path), "--each"]).stdout)
+    (flaw,) = line["flaws"]
+    assert (flaw["kind"], flaw["instead"]) == ("summed_ratio", "max(vllm:kv_cache_usage_perc)")
+    whole = json.loads(CliRunner().invoke(app, ["coverage", str(path), "--json"]).stdout)
+    assert whole["flaws"] == [flaw]
+
+
+def test_many_that_mislead_are_not_all_in_the_table(tmp_path):
+    path = tmp_path / "b.json"
+    targets = [{"expr": f'sum(vllm:kv_cache_usage_perc{{a="{number}"}})'} for number in range(12)]
+    path.write_text(json.dumps({"title": "b", "panels": [{"title": "KV", "targets": targets}]}), encoding="utf-8")
+    table = CliRunner().invoke(app, ["coverage", str(path)]).stdout
+    assert "and 2 more (--json shows all)" in table
