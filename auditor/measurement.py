@@ -32,7 +32,7 @@ class Sample:
     None for a good request, else one word: connect, tls, timeout, stalled, cut_off, in_stream, http_4xx, http_429,
     http_5xx, protocol, not_streamed, cancelled. `rate_limited` marks a 429 that a gateway sent (rate-limit headers),
     not an engine's own refusal. `estimated` says that output_tokens was counted from events because the server sent no
-    usage. `late` is how long after its time an open loop sent it: users wait from that on. `via`: who answered, by headers.
+    usage. `late` is how long after its time an open loop sent it: users wait from it on. `via`: headers of who answers.
     """
 
     load: str
