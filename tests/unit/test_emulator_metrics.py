@@ -138,6 +138,10 @@ def test_older_versions_show_the_names_of_their_time():
         assert name not in new
     assert "vllm:kv_cache_usage_perc" in old
     assert "vllm:inter_token_latency_seconds" not in old
+    bounds = [s.labels["le"] for s in old["vllm:time_to_first_token_seconds"].samples if "le" in s.labels]
+    assert bounds[-2:] == ["2560.0", "+Inf"]
+    older = families(Spec(version="0.8.3"))["vllm:time_to_first_token_seconds"].samples
+    assert [s.labels["le"] for s in older if "le" in s.labels][-2:] == ["10.0", "+Inf"]
     assert "sglang:kv_used_tokens" not in families(Spec(flavour="sglang", version="0.5.9", block_size=1))
 
 
