@@ -128,4 +128,8 @@ def learn(data: bytes, weigh: Callable[[bytes], int | None], own: str = "") -> L
 
 def _masked(side: bytes, own: str) -> bytes:
     """Without the id, which must be none of the words that events are made of; NUL never stands in JSON."""
-    return side.replace(own.encode("utf-8", "surrogatepass"), b"\0") if len(own) >= 8 and any(c.isdigit() for c in own) else side
+    return (
+        side.replace(own.encode("utf-8", "surrogatepass"), b"\0")
+        if len(own) >= 8 and any(c.isdigit() for c in own)
+        else side
+    )
