@@ -84,19 +84,27 @@ def draft_of(container: Container, folder: Path) -> Draft:
     Raises UsageError where it starts no engine that is known.
     """
     line = read_line(_words(container), container.variables)
-    found = draft_of_line(line, folder, container.where, container.devices)
+    nodes = _nodes(line)
+    devices = container.devices * nodes if container.devices is not None else None
+    found = draft_of_line(line, folder, container.where, devices)
     version = line.version or _tag(container.image)
     deployment = dict(found.deployment)
     if version and "engine_version" not in deployment:
         deployment["engine_version"] = Said(version, "of the image")
     if container.part is not None:
         deployment |= _accelerator(container.part)
-    if container.replicas is not None and container.replicas > 1:
-        deployment["replicas"] = Said(container.replicas)
+    if container.replicas is not None and container.replicas // nodes > 1:
+        deployment["replicas"] = Said(container.replicas // nodes)
     secrets = (*line.secrets, *container.secrets, *find_secrets(dict(container.variables)))
     note = () if container.part is None or "accelerator" in deployment else (_unknown_part(container.part),)
     draft = replace(found, name=container.name, deployment=deployment, secrets=secrets, notes=(*found.notes, *note))
     return replace(draft, endpoint={**draft.endpoint, **_reached(container, line)})
+
+
+def _nodes(line: Line) -> int:
+    """Pods that one replica takes: SGLang's and vLLM's --nnodes."""
+    match = re.search(r"--nnodes[= ](\d{1,4})\b", line.text)
+    return max(1, int(match[1])) if match else 1
 
 
 def _tag(image: str | None) -> str | None:
@@ -121,7 +129,8 @@ def _reached(container: Container, line: Line) -> dict[str, Said]:
     if container.address is not None:
         found["url"] = Said(container.address, container.hint)
     elif container.hint:
-        found["url"] = Said(_local(line.launch, container.port), container.hint)
+        url = _local(line.launch, container.port)
+        found["url"] = Said(url, container.hint.replace("PORT", url.rpartition(":")[2].removesuffix("/v1")))
     if line.key is not None or any(name.endswith("API_KEY") for name in container.secret_variables):
         name = line.key if line.key not in (None, KEY_VARIABLE) else None
         name = name or next((n for n in container.secret_variables if n.endswith("API_KEY")), KEY_VARIABLE)

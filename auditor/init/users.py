@@ -28,8 +28,8 @@ def users(histograms: Mapping[str, Histogram], context: int | None, who: str, wh
 
 def _too_few(count: float, who: str, when: str) -> str:
     return (
-        f"{LENGTHS_MISSING}{who} saw {count:,.0f} requests {when}, {ENOUGH} are needed to read their lengths off "
-        "histograms, so they are assumed"
+        f"{LENGTHS_MISSING}{who} saw {count:,.0f} request{'' if count == 1 else 's'} {when}, {ENOUGH} are needed to read "
+        "their lengths off histograms, so they are assumed"
     )
 
 

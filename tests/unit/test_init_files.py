@@ -179,6 +179,14 @@ def test_a_group_of_pods_is_one_replica(read):
     assert (found["count"], found["replicas"], found["engine_version"]) == (16, 2, "0.5.3")
 
 
+def test_a_replica_over_several_pods_of_a_set(read):
+    flags = "--tensor-parallel-size=4, --nnodes, '2', --node-rank, $(POD_INDEX)"
+    draft = read(DEPLOYMENT.replace("--tensor-parallel-size=2", flags).replace("replicas: 3", "replicas: 4"))
+    assert (draft.deployment["count"].value, draft.deployment["replicas"].value) == (4, 2)
+    assert not [note for note in draft.notes if "gives a replica" in note]
+    assert draft.endpoint["url"].note.startswith("after kubectl port-forward -n serving deployment/llama 8000, ")
+
+
 def test_kserve_and_an_image_of_one_s_own(read):
     draft = read(KSERVE)
     assert draft.deployment["launch"].value == "vllm serve Qwen/Qwen3-32B --max-model-len 8k"
