@@ -92,6 +92,6 @@ def _known_before(evidence: Evidence) -> Iterator[Finding]:
     messages: dict[tuple[str, ...], list[str]] = {}
     for note in evidence.plan.notes if evidence.plan else ():
         messages.setdefault(note.rules, []).append(note.message)
-    for texts in messages.values():
+    for rules, texts in messages.items():
         why, fix = f"Known before the load: {'; '.join(texts)}.", ("raise probe.budget",)
-        yield finding("T512", "warn", why, severity="low", remedies=fix)
+        yield finding("T512", "warn", why, subject=", ".join(rules) or None, severity="low", remedies=fix)
