@@ -27,9 +27,10 @@ def users(histograms: Mapping[str, Histogram], context: int | None, who: str, wh
 
 
 def _too_few(count: float, who: str, when: str) -> str:
+    seen = "1 request" if count == 1 else f"{count:,.0f} requests"
     return (
-        f"{LENGTHS_MISSING}{who} saw {count:,.0f} request{'' if count == 1 else 's'} {when}, {ENOUGH} are needed to read "
-        "their lengths off histograms, so they are assumed"
+        f"{LENGTHS_MISSING}{who} saw {seen} {when}, {ENOUGH} are needed to read their lengths off histograms, so they "
+        "are assumed"
     )
 
 
