@@ -149,12 +149,13 @@ def _gather(case: _Case, place: Place, live: _Watched, found: dict[str, _Concept
         if place.unheard_of(use) and not (case.answer and case.answer.series):
             _bury(use.base, place.unheard(use), query, found.setdefault(OTHER, _Concept()))
         return
-    standing = answered(place.standing(seen.metric, use), case.answer, query.where, alone=case.alone)
+    own = place.divided(use, place.standing(seen.metric, use))
+    standing = answered(own, case.answer, query.where, alone=case.alone)
     if seen.concept in _SILENT and not standing.dead:
         return
     concept = found.setdefault(OTHER if seen.concept in _SILENT else seen.concept, _Concept())
     if standing.dead:
-        _bury(_name(seen), standing, query, concept)
+        _bury(standing.culprit or _name(seen), standing, query, concept)
     elif query.alert:
         _alert(query.alert, seen, standing, live, concept)
     else:

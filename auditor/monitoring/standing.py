@@ -33,7 +33,7 @@ _FAMILIES = ({"trtllm", "triton"},)  # one engine behind two servers
 class Standing:
     """How far up the ladder a name gets by itself, or that it is dead (`foreign`: another engine's), and why.
 
-    `silent`: a live Prometheus was asked and returned nothing.
+    `silent`: a live Prometheus was asked and returned nothing. `culprit` is the name that is dead where another is.
     """
 
     rung: str
@@ -41,6 +41,7 @@ class Standing:
     foreign: bool = False
     note: str = ""
     silent: bool = False
+    culprit: str = ""
 
 
 def answered(standing: Standing, answer: Answer | None, where: str, *, alone: bool) -> Standing:
@@ -99,6 +100,21 @@ class Place:
         if not self._written_by_engine(metric, use):
             return Standing("named", note=f"the engine writes {metric.name}; {use.base} exists only behind a gateway")
         return Standing("valid")
+
+    def divided(self, use: Use, standing: Standing) -> Standing:
+        """The standing of a series that is divided by another: without the other the query returns nothing.
+
+        Where several are divided by, some may stand in for others, and none is held against it.
+        """
+        if standing.dead or len(use.over) != 1:
+            return standing
+        below = Use(name=use.over[0], base=use.over[0])
+        metrics = catalogue.lookup(below.name)
+        found = [self.standing(metric, below) for metric in metrics]
+        if not found or not all(one.dead for one in found):
+            return standing
+        note = f"{use.base} is divided by {below.base}: {found[0].note or 'which the engine does not have'}"
+        return replace(found[0], note=note, culprit=below.base)
 
     def unheard_of(self, use: Use) -> bool:
         """True for a name with the engine's own prefix that neither its page nor any version of it has.

@@ -128,6 +128,17 @@ def test_an_exporter_is_believed_only_with_its_page() -> None:
     assert item(coverage([query], "vllm", "0.18.0", [PAGE, exporter]), "memory").rung == "parses"
 
 
+def test_what_is_divided_by_a_series_that_is_not_there_returns_nothing() -> None:
+    exporter = MetricsPage(url="u", types=dict.fromkeys(("DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE"), "gauge"))
+    total = board("DCGM_FI_DEV_FB_USED / DCGM_FI_DEV_FB_TOTAL")
+    found = item(coverage([total], "vllm", "0.18.0", [PAGE, exporter]), "memory")
+    assert (found.rung, found.dead) == ("named", ("DCGM_FI_DEV_FB_TOTAL",))
+    assert "divided by DCGM_FI_DEV_FB_TOTAL" in found.note
+    parts = board("DCGM_FI_DEV_FB_USED / (DCGM_FI_DEV_FB_USED + DCGM_FI_DEV_FB_FREE)")
+    assert item(coverage([parts, total], "vllm", "0.18.0", [PAGE, exporter]), "memory").rung == "parses"
+    assert item(coverage([total], "vllm", "0.18.0", [PAGE]), "memory").rung == "named"
+
+
 def test_the_best_name_comes_first() -> None:
     memory = item(coverage([board("DCGM_FI_DEV_FB_USED", KV)], "vllm", "0.18.0", [PAGE]), "memory")
     assert memory.names == ("vllm:kv_cache_usage_perc", "DCGM_FI_DEV_FB_USED")
