@@ -46,7 +46,7 @@ def m431_panel(evidence: Evidence) -> Iterable[Finding]:
     """What histogram_quantile draws of the load, which is all that a panel of the engine's histogram can show."""
     drawn = [a for a in evidence.truth if PANEL in a.quantity and a.verdict != "unknown"]
     if not drawn:
-        yield _PART.skip("M431", LACKS)
+        yield _PART.skip("M431", _why_not(evidence))
     for each in drawn:
         rest: dict[str, Any] = {"subject": _subject(each), "where": evidence.where("slo.ttft")} | _numbers(each)
         if each.verdict == "agrees":
@@ -77,7 +77,8 @@ def _both(each: Agreement) -> str:
 
 
 def _unit(each: Agreement) -> str:
-    return "s" if each.unit == "s a token" else each.unit
+    """The unit that follows a figure; a quantity that is called requests or tokens says it itself."""
+    return {"s a token": "s", "requests": "", "tokens": ""}.get(each.unit, each.unit)
 
 
 def _subject(each: Agreement) -> str:

@@ -151,11 +151,12 @@ class _Sides:
         server = self.load.moved(concept)
         prompts = concept == "prompt_tokens"
         known = [(s.prompt_tokens if prompts else s.output_tokens, s) for s in self.samples if s.ttft is not None]
-        client = float(sum(n for n, _ in known if n is not None)) if known else None
-        if server is None or client is None:
+        if server is None or not known:
             return None
+        told = [n for n, _ in known if n is not None]
+        client = float(sum(told)) if told else None
         name = "prompt tokens" if prompts else "output tokens"
-        if any(n is None for n, _ in known) or any(s.estimated for _, s in known):
+        if client is None or len(told) < len(known) or any(s.estimated for _, s in known):
             return self._told(name, server, client, "tokens", unsure="the replies do not tell all of them")
         if self.ttft is not None and not self.same:
             return self._told(name, server, client, "tokens", unsure="not the same requests")
@@ -212,6 +213,8 @@ class _Sides:
             return None
         if not self.frame.pool:
             return self._told("mean KV usage", server, None, "share", unsure="the size of the pool is not known")
+        if self.ttft is not None and not self.same:
+            return self._told("mean KV usage", server, None, "share", unsure="not the same requests")
         if self.frame.replicas > 1 or any(shape.prefix_tokens for shape in self.load.load.shapes):
             unsure = "replicas share the load" if self.frame.replicas > 1 else "requests share the blocks of prefixes"
             return self._told("mean KV usage", server, None, "share", unsure=unsure)

@@ -30,6 +30,6 @@ def lines(evidence: Evidence, load: str) -> Iterator[str]:
 
 
 def _sides(each: Agreement) -> tuple[str, str]:
-    unit = "s" if each.unit == "s a token" else each.unit
+    unit = {"s a token": "s", "requests": "", "tokens": ""}.get(each.unit, each.unit)
     server, client = (words.quantity(x, unit) if x is not None else "" for x in (each.server, each.client))
     return server, client

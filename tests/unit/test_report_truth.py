@@ -24,7 +24,7 @@ EVIDENCE_TOLD = replace(EVIDENCE, truth=TOLD)
 
 def test_a_row_for_each_quantity_with_what_is_not_known_left_empty():
     assert truth.rows(EVIDENCE_TOLD) == [
-        ("slo", "requests", "4 requests", "4 requests", "agrees", ""),
+        ("slo", "requests", "4", "4", "agrees", ""),
         ("slo", "mean TTFT", "250 ms", "400 ms", "differs", "150 ms between engine and client"),
         ("slo", "mean KV usage", "10 %", "", "unknown", "the size of the pool is not known"),
     ]

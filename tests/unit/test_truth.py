@@ -143,6 +143,17 @@ def test_tokens_that_a_cache_held_may_be_left_out_by_the_server():
     assert found.note == "without 1,280 tokens that came from its cache"
 
 
+def test_tokens_that_no_reply_told_are_not_observed():
+    samples = [sample(i, prompt_tokens=None) for i in range(20)]
+    found = told(load(samples, counters={"prompt_tokens": 2000.0}), name="prompt tokens")
+    assert (found.client, found.verdict) == (None, "unknown")
+
+
+def test_kv_usage_of_other_users_is_theirs():
+    measurement = load(during=[reading(0.5, 0.4)], after={"ttft": histogram(50, 0.4)})
+    assert told(measurement, Frame(pool=1120, block=16), "mean KV usage").verdict == "unknown"
+
+
 def test_output_tokens_that_were_counted_from_events_compare_with_nothing():
     samples = [sample(i, estimated=True) for i in range(20)]
     assert told(load(samples, counters={"generation_tokens": 400.0}), name="output tokens").verdict == "unknown"
