@@ -153,6 +153,8 @@ def put(texts: Iterable[tuple[Target, str]], verdict: str) -> None:
                 write(text)
             elif target.append:
                 _append(target.path, text)
+            elif target.format == "prometheus" and (target.path.is_file() or not target.path.exists()):
+                _replace(target.path, text)
             else:
                 target.path.write_text(text, encoding="utf-8", errors="replace", newline="\n")
         except OSError as error:
@@ -161,6 +163,20 @@ def put(texts: Iterable[tuple[Target, str]], verdict: str) -> None:
             failures.append(str(error))
     if failures:
         raise UsageError(f"{', '.join(failures)}; the verdict was: {verdict}")
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file whole or not at all: a collector may read it at any moment."""
+    part = path.resolve().with_name(f"{path.name}.part")
+    try:
+        part.write_text(text, encoding="utf-8", errors="replace", newline="\n")
+        part.replace(path.resolve())
+    except OSError as error:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+        if not isinstance(error, PermissionError):
+            raise
+        path.write_text(text, encoding="utf-8", errors="replace", newline="\n")  # its folder takes no other file
 
 
 def _append(path: Path, text: str) -> None:

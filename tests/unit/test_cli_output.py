@@ -1,8 +1,10 @@
 """`-o FORMAT=PATH`: checked early, written whole, stdout clean."""
 
+import errno
 import io
 import os
 import sys
+from pathlib import Path
 
 import pytest
 from made_reports import REPORT
@@ -94,6 +96,53 @@ def test_a_reader_that_went_away_is_no_error(monkeypatch):
         monkeypatch.setattr(sys, "stdout", stream)
         write("nobody reads this\n")
         write("nor this\n")
+
+
+# ---------------------------------------------------------------------------------------------------- a page for others
+
+
+def test_a_page_of_metrics_is_replaced_as_a_whole(tmp_path):
+    page, link = tmp_path / "audit.prom", tmp_path / "link.prom"
+    page.write_text("old")
+    link.symlink_to(page)
+    with page.open() as reader:  # a collector that began to read
+        deliver(REPORT, (Target("prometheus", link),))
+        assert reader.read() == "old"
+    assert page.read_text() == RENDERERS["prometheus"](REPORT)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["audit.prom", "link.prom"]
+
+
+def test_a_page_of_metrics_that_cannot_be_written_stays_what_it_was(tmp_path, monkeypatch):
+    page = tmp_path / "audit.prom"
+    page.write_text("old")
+
+    def full(path, *_, **__):
+        path.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.write_text", full)
+    with pytest.raises(UsageError, match="No space left on device"):
+        deliver(REPORT, (Target("prometheus", page),))
+    assert page.read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["audit.prom"]
+
+
+def test_a_page_of_metrics_in_a_folder_that_takes_no_new_file(tmp_path, monkeypatch):
+    page = tmp_path / "audit.prom"
+    page.write_text("old")
+
+    def refused(*_):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("pathlib.Path.replace", refused)
+    deliver(REPORT, (Target("prometheus", page),))
+    assert page.read_text() == RENDERERS["prometheus"](REPORT)
+    assert [path.name for path in tmp_path.iterdir()] == ["audit.prom"]
+
+
+def test_metrics_may_go_into_a_pipe():
+    deliver(REPORT, (Target("prometheus", Path("/dev/null")),))
+    assert not Path("/dev/null").is_file()
 
 
 # ----------------------------------------------------------------------------------------------------- GitHub's summary
