@@ -5,7 +5,7 @@ of one concept are alternatives, most preferred first: take the first that a pag
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from importlib.resources import files
@@ -25,6 +25,7 @@ __all__ = [
     "lookup",
     "metrics",
     "names",
+    "pools",
     "remedies",
     "samples",
     "selector",
@@ -139,6 +140,17 @@ def remedies(engine: str, version: str | None = None) -> Mapping[str, tuple[str,
             own[metric.concept].append(selector(metric))
     listed = {concept: tuple(found) for concept, found in own.items() if found}
     return {**listed, "gateway_ttft": tuple(gateways), "exporter_memory": real}
+
+
+def pools(names: Iterable[str]) -> tuple[str, ...]:
+    """Those of the names of one concept that stand beside each other: older names of one another, and the same name
+    under another prefix, are one.
+    """
+    first: dict[str, str] = {}
+    for name in names:
+        first.setdefault(family(name), name)
+    old = {m.name for own in first for m in lookup(own)[:1] if m.replaced_by in first}
+    return tuple(name for own, name in first.items() if own not in old)
 
 
 def selector(metric: Metric) -> str:

@@ -7,6 +7,7 @@ from auditor.cli.output import say
 from auditor.errors import UsageError
 
 if TYPE_CHECKING:
+    from auditor.monitoring.standing import Place
     from auditor.watch import Coverage
 
 __all__ = ["flaws", "lines", "printed"]
@@ -14,7 +15,7 @@ __all__ = ["flaws", "lines", "printed"]
 _MOST = 10  # lines on misleading queries in the table; JSON has them all
 
 
-def printed(found: "Coverage", engine: str, version: str | None, *, as_json: bool) -> str:
+def printed(found: "Coverage", place: "Place", *, as_json: bool) -> str:
     """The dashboard as JSON and, after a line `---`, the rules as YAML; with `as_json` one object that holds both.
 
     What no panel can show goes to stderr. Raises UsageError where neither engine nor page tells which series there are.
@@ -22,9 +23,9 @@ def printed(found: "Coverage", engine: str, version: str | None, *, as_json: boo
     from auditor.catalog import metrics as catalogue
     from auditor.monitoring.fix import missing
 
-    if not catalogue.is_known(engine) and not found.offered:
+    if not catalogue.is_known(place.engine) and not found.offered:
         raise UsageError("--fix: say which series there are, by --engine NAME or --metrics URL|FILE")
-    lacks = missing(found, engine, version)
+    lacks = missing(found, place)
     for line in lacks.impossible:
         say(line)
     if lacks.dashboard is None and lacks.rules is None:

@@ -11,6 +11,8 @@ from typing import Any
 from auditor import panels
 from auditor.catalog import metrics as catalogue
 from auditor.monitoring.coverage import ASKED
+from auditor.monitoring.promql import Use
+from auditor.monitoring.standing import Place
 from auditor.panels import Names
 from auditor.watch import Coverage, CoverageItem
 
@@ -47,16 +49,16 @@ class _Panel:
     queries: tuple[tuple[str, str], ...] = field(default=())
 
 
-def missing(found: Coverage, engine: str, version: str | None = None) -> Missing:
-    """What the coverage lacks, for the engine (a catalogue name; others: what the pages offer) and its version."""
-    names = panels.offered_first(catalogue.remedies(engine, version), found.offered)
-    names = _usable(names if catalogue.is_known(engine) else {**names, **found.offered}, found.offered)
+def missing(found: Coverage, place: Place) -> Missing:
+    """What the coverage lacks, for the engine, its version and its pages (an unknown engine: what the pages offer)."""
+    names = panels.offered_first(catalogue.remedies(place.engine, place.version), found.offered)
+    names = _usable(names if catalogue.is_known(place.engine) else {**names, **found.offered}, found.offered, place)
     items = {item.concept: item for item in found.items}
     unseen = [concept for concept in ASKED if _unseen(items[concept], found)]
     unwatched = [concept for concept in ASKED if not items[concept].alerts]
     drawn = {concept: tuple(_drawn(concept, names, found.offered)) for concept in unseen}
-    alerts = [alert for concept in unwatched for alert in _alert(concept, names, engine, version)]
-    title = catalogue.title(engine) if catalogue.is_known(engine) else "LLM service"
+    alerts = [alert for concept in unwatched for alert in _alert(concept, names, place)]
+    title = catalogue.title(place.engine) if catalogue.is_known(place.engine) else "LLM service"
     return Missing(
         dashboard=_dashboard(title, [panel for listed in drawn.values() for panel in listed]),
         rules=_rules(title, [*alerts, *_gone(names)] if alerts else []),
@@ -71,11 +73,24 @@ def _unseen(item: CoverageItem, found: Coverage) -> bool:
     return not live or hollow or set(item.names) <= set(item.silent)
 
 
-def _usable(names: Names, offered: Names) -> Names:
-    """The series, of times only histograms, and beside the engine's what exporters' pages have of the device."""
+def _usable(names: Names, offered: Names, place: Place) -> Names:
+    """The series that live here, of times only histograms; beside the engine's what exporters have of the device."""
     device = {concept: listed for concept, listed in offered.items() if concept.startswith("gpu_")}
     times = {concept: tuple(filter(_is_histogram, names.get(concept, ()))) for concept in ("ttft", "tpot")}
-    return {**device, **names, **times}
+    beside = ("gateway_ttft", "exporter_memory")
+    found = {
+        concept: listed if concept in beside else tuple(name for name in listed if _lives(name, place))
+        for concept, listed in {**device, **names, **times}.items()
+    }
+    return {concept: listed for concept, listed in found.items() if listed}
+
+
+def _lives(name: str, place: Place) -> bool:
+    """False for a series that the version or the page is known not to have."""
+    base = name.partition("{")[0]
+    part = "bucket" if _is_histogram(name) else ""
+    use = Use(name=f"{base}_bucket" if part else base, base=base, part=part)
+    return not any(place.standing(metric, use).dead for metric in catalogue.lookup(base)[:1])
 
 
 def _is_histogram(name: str) -> bool:
@@ -115,7 +130,8 @@ def _drawn(concept: str, names: Names, offered: Names) -> Iterator[_Panel]:
 def _memory(names: Names, offered: Names) -> Iterator[_Panel]:
     """The pools that the page has, or else the engine's first gauge; without any the device's memory."""
     if names.get("kv_usage"):
-        pools = tuple(n for n in names["kv_usage"] if n in offered.get("kv_usage", ())) or names["kv_usage"][:1]
+        pools = tuple(n for n in catalogue.pools(names["kv_usage"]) if n in offered.get("kv_usage", ()))
+        pools = pools or names["kv_usage"][:1]
         shown = tuple((f"max({name})", name.rpartition(":")[2].partition("{")[0]) for name in pools)
         yield _Panel(_TITLES["memory"], "percentunit", shown)
         return
@@ -172,13 +188,13 @@ def _as_json(panel: _Panel, number: int) -> Mapping[str, Any]:
 # -------------------------------------------------------------------------------------------------------------- alerts
 
 
-def _alert(concept: str, names: Names, engine: str, version: str | None) -> Iterator[Mapping[str, Any]]:
+def _alert(concept: str, names: Names, place: Place) -> Iterator[Mapping[str, Any]]:
     if concept == "ttft" and names.get("ttft"):
-        yield _slow("TimeToFirstTokenHigh", concept, names["ttft"][0], engine, version)
+        yield from _slow("TimeToFirstTokenHigh", concept, names["ttft"][0], place)
     if concept == "tps":
         running = names.get("running", ())
         if names.get("tpot"):
-            yield _slow("TimePerOutputTokenHigh", concept, names["tpot"][0], engine, version)
+            yield from _slow("TimePerOutputTokenHigh", concept, names["tpot"][0], place)
         elif names.get("generation_tokens") and running:
             query = f"{panels.query('tps', names)} / sum({running[0]}) < {1 / _SECONDS['tps']:g}"
             yield _rule(
@@ -189,15 +205,20 @@ def _alert(concept: str, names: Names, engine: str, version: str | None) -> Iter
         yield _rule("KvCacheNearlyFull", query, "The fullest KV cache is {{ $value | humanizePercentage }} full")
 
 
-def _slow(alert: str, concept: str, name: str, engine: str, version: str | None) -> Mapping[str, Any]:
-    """A quantile above its limit, which is put on the first bound of the histogram that is no lower."""
+def _slow(alert: str, concept: str, name: str, place: Place) -> Iterator[Mapping[str, Any]]:
+    """A quantile above its limit, which is put on the first bound of the histogram that is no lower, below the last."""
     scale = panels.scale(name)
     wanted = _SECONDS[concept] * scale
-    bounds = [b for m in catalogue.lookup(name, engine)[:1] for b in catalogue.buckets(m, version) if b >= wanted]
+    metric = next(iter(catalogue.lookup(name.partition("{")[0])), None)
+    bounds = sorted(place.buckets(metric)) if metric is not None else []
+    if len(bounds) == 1:
+        return  # no quantile is ever above the last bound
+    bounds = bounds[:-1]
+    limit = min((bound for bound in bounds if bound >= wanted), default=bounds[-1] if bounds else wanted)
     unit = " ms" if scale != 1 else " s"
     summary = f"p95 of {_TITLES[concept].lower() if concept == 'ttft' else 'the time per output token'} is "
-    query = f"{panels.quantile(name)} > {min(bounds, default=wanted):g}"
-    return _rule(alert, query, f"{summary}{{{{ $value | humanize }}}}{unit}")
+    query = f"{panels.quantile(name)} > {limit:g}"
+    yield _rule(alert, query, f"{summary}{{{{ $value | humanize }}}}{unit}")
 
 
 def _gone(names: Names) -> Iterator[Mapping[str, Any]]:

@@ -124,10 +124,10 @@ def _only_gpu_memory(shows: Sequence[_Show]) -> Iterator[Flaw]:
 def _one_pool(shows: Sequence[_Show]) -> Iterator[Flaw]:
     """The page shows the use of several pools and no panel shows but one of them."""
     for show in shows[:1]:
-        offered = show.read.place.offered().get("kv_usage", ())
+        offered = catalogue.pools(show.read.place.offered().get("kv_usage", ()))
         drawn = {one.shown.metric.name for one in shows}
-        missing = tuple(name for name in offered if name not in drawn)
-        if drawn & set(offered) and missing:
+        missing = tuple(name for name in offered if catalogue.family(name) not in drawn)
+        if drawn & set(map(catalogue.family, offered)) and missing:
             note = f"the page has {', '.join(missing)} beside what is drawn: another pool may be full first"
             instead = f'max({{__name__=~"{"|".join(offered)}"}})'
             yield _flaw(show, "one_pool", "memory", note, instead)

@@ -157,3 +157,11 @@ def test_names_with_any_prefix() -> None:
     metric = catalogue.concept_of("pytorch", "imagegen_cuda_memory_allocated_bytes")
     assert metric is not None
     assert metric.concept == "gpu_memory"
+
+
+def test_pools_stand_beside_each_other_and_older_names_do_not():
+    sglang = ("sglang:token_usage", "sglang:swa_token_usage")
+    assert catalogue.pools(sglang) == sglang
+    assert catalogue.pools((*sglang, "sglang_token_usage")) == sglang
+    assert catalogue.pools(("vllm:gpu_cache_usage_perc", "vllm:kv_cache_usage_perc")) == ("vllm:kv_cache_usage_perc",)
+    assert catalogue.pools(("vllm:gpu_cache_usage_perc",)) == ("vllm:gpu_cache_usage_perc",)

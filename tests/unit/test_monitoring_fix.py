@@ -13,6 +13,7 @@ from auditor.cli.app import app
 from auditor.measurement import MetricsPage
 from auditor.monitoring.coverage import ASKED, coverage
 from auditor.monitoring.fix import Missing, missing
+from auditor.monitoring.standing import Place
 from auditor.watch import Coverage
 
 EMPTY = json.dumps({"title": "nothing", "panels": []})
@@ -37,13 +38,19 @@ def fixed(lacks: Missing) -> list[SimpleNamespace]:
     return [file(name, json.dumps(part)) for name, part in parts if part is not None]
 
 
+def lacking(files: list[SimpleNamespace], engine: str, version: str | None, *pages: MetricsPage) -> Missing:
+    """What the command would print."""
+    place = Place.of(engine, version, pages)
+    return missing(judged(files, place.engine, version, *pages), place)
+
+
 def judged(files: list[SimpleNamespace], engine: str, version: str | None, *pages: MetricsPage) -> Coverage:
     return coverage(files, engine, version, pages)
 
 
 @pytest.mark.parametrize(("engine", "version"), ENGINES)
 def test_what_is_printed_covers_what_was_missing(engine, version):
-    lacks = missing(judged([file("e.json", EMPTY)], engine, version), engine, version)
+    lacks = lacking([file("e.json", EMPTY)], engine, version)
     found = judged(fixed(lacks), engine, version)
     items = {item.concept: item for item in found.items}
     assert {concept: items[concept].rung for concept in ASKED} == dict.fromkeys(
@@ -52,14 +59,14 @@ def test_what_is_printed_covers_what_was_missing(engine, version):
     assert all(items[concept].alerts for concept in ASKED)
     assert [item.dead for item in found.items if item.dead] == []
     assert (found.flaws, found.unreadable, found.invalid_queries, lacks.impossible) == ((), (), (), ())
-    again = missing(found, engine, version)
+    again = missing(found, Place.of(engine, version, ()))
     assert (again.dashboard, again.rules) == (None, None)
 
 
 def test_only_what_is_missing_is_printed():
     panel = {"title": "KV", "targets": [{"expr": "max(vllm:kv_cache_usage_perc)"}]}
     given = [file("k.json", json.dumps({"title": "k", "panels": [panel]}))]
-    lacks = missing(judged(given, "vllm", "0.18.0"), "vllm", "0.18.0")
+    lacks = lacking(given, "vllm", "0.18.0")
     assert lacks.dashboard is not None
     titles = [panel["title"] for panel in lacks.dashboard["panels"]]
     assert titles == ["Time to first token", "Generated tokens per second", "Time per output token"]
@@ -68,14 +75,14 @@ def test_only_what_is_missing_is_printed():
 def test_limits_stand_on_bounds():
     """vLLM's TTFT histogram has no bound at 2 s but at 2.5 s, SGLang's has one at 2 s."""
     for engine, version, limit in (("vllm", "0.18.0", "> 2.5"), ("sglang", "0.5.10", "> 2")):
-        lacks = missing(judged([file("e.json", EMPTY)], engine, version), engine, version)
+        lacks = lacking([file("e.json", EMPTY)], engine, version)
         assert lacks.rules is not None
         (ttft, *_) = lacks.rules["groups"][0]["rules"]
         assert ttft["expr"].endswith(limit)
 
 
 def test_triton_counts_milliseconds_and_has_its_usage_in_a_label():
-    lacks = missing(judged([file("e.json", EMPTY)], "triton", None), "triton", None)
+    lacks = lacking([file("e.json", EMPTY)], "triton", None)
     assert lacks.dashboard is not None
     assert lacks.rules is not None
     ttft, memory = lacks.dashboard["panels"]
@@ -88,7 +95,7 @@ def test_triton_counts_milliseconds_and_has_its_usage_in_a_label():
 
 
 def test_an_engine_without_ttft_and_kv_says_what_to_run():
-    lacks = missing(judged([file("e.json", EMPTY)], "llamacpp", "b6000"), "llamacpp", "b6000")
+    lacks = lacking([file("e.json", EMPTY)], "llamacpp", "b6000")
     assert "litellm" in lacks.impossible[0]
     assert "GPU exporter, such as DCGM_FI_DEV_FB_USED" in lacks.impossible[1]
     assert lacks.dashboard is not None
@@ -98,7 +105,7 @@ def test_an_engine_without_ttft_and_kv_says_what_to_run():
 def test_an_exporter_s_page_shows_the_memory_that_the_engine_does_not():
     names = ("DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_FB_RESERVED")
     page = MetricsPage(url="u", types=dict.fromkeys(names, "gauge"), exporter="dcgm")
-    lacks = missing(judged([file("e.json", EMPTY)], "llamacpp", "b6000", page), "llamacpp", "b6000")
+    lacks = lacking([file("e.json", EMPTY)], "llamacpp", "b6000", page)
     assert lacks.dashboard is not None
     memory = lacks.dashboard["panels"][1]["targets"][0]["expr"]
     assert memory == f"max({names[0]} / ({' + '.join(names)}))"
@@ -110,15 +117,44 @@ def test_an_exporter_s_page_shows_the_memory_that_the_engine_does_not():
 def test_a_page_tells_the_series_where_no_engine_is_named():
     types = {"vllm:time_to_first_token_seconds_bucket": "histogram", "vllm:kv_cache_usage_perc": "gauge"}
     page = MetricsPage(url="u", types=types)
-    lacks = missing(judged([file("e.json", EMPTY)], "generic", None, page), "generic", None)
+    lacks = lacking([file("e.json", EMPTY)], "generic", None, page)
     assert lacks.dashboard is not None
     assert [panel["title"] for panel in lacks.dashboard["panels"]] == ["Time to first token", "KV cache usage"]
+
+
+def test_what_a_page_does_not_have_is_not_drawn():
+    """vLLM of 2024 has neither the newer time per token nor a KV gauge of the newer name."""
+    types = {
+        "vllm:time_to_first_token_seconds_bucket": "histogram",
+        "vllm:generation_tokens_total": "counter",
+        "vllm:gpu_cache_usage_perc": "gauge",
+        "vllm:num_requests_running": "gauge",
+    }
+    page = MetricsPage(url="u", types=types, buckets={"vllm:time_to_first_token_seconds": (0.5, 1.0, 2.0)})
+    lacks = lacking([file("e.json", EMPTY)], "vllm", None, page)
+    found = judged(fixed(lacks), "vllm", None, page)
+    assert {i.concept: i.rung for i in found.items if i.concept in ASKED} == dict.fromkeys(ASKED, "alerted")
+    assert ([item.dead for item in found.items if item.dead], found.flaws) == ([], ())
+    assert lacks.rules is not None
+    ttft, tps, *_ = lacks.rules["groups"][0]["rules"]
+    assert ttft["expr"].endswith("> 1")  # the page's last bound is 2 s: a quantile never shows more
+    assert tps["expr"] == "sum(rate(vllm:generation_tokens_total[5m])) / sum(vllm:num_requests_running) < 5"
+
+
+def test_older_names_of_one_gauge_are_no_pools():
+    types = dict.fromkeys(("vllm:gpu_cache_usage_perc", "vllm:kv_cache_usage_perc"), "gauge")
+    page = MetricsPage(url="u", types=types)
+    lacks = lacking([file("e.json", EMPTY)], "vllm", None, page)
+    assert lacks.dashboard is not None
+    (memory,) = lacks.dashboard["panels"]
+    assert [target["expr"] for target in memory["targets"]] == ["max(vllm:kv_cache_usage_perc)"]
+    assert judged(fixed(lacks), "vllm", None, page).flaws == ()
 
 
 def test_a_concept_that_is_shown_in_a_misleading_way_only_is_missing():
     mean = "vllm:time_to_first_token_seconds_sum / vllm:time_to_first_token_seconds_count"
     board = {"title": "t", "panels": [{"title": "TTFT", "targets": [{"expr": mean}]}]}
-    lacks = missing(judged([file("t.json", json.dumps(board))], "vllm", "0.18.0"), "vllm", "0.18.0")
+    lacks = lacking([file("t.json", json.dumps(board))], "vllm", "0.18.0")
     assert lacks.dashboard is not None
     assert lacks.dashboard["panels"][0]["title"] == "Time to first token"
 
