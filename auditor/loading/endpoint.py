@@ -25,6 +25,7 @@ OWN_BODY_KEYS = frozenset(
 _OWN_HEADERS = ("host", "content-length", "transfer-encoding", "connection", "content-type")
 _LITERAL_KEY = re.compile(r"(?:sk|hf|pk|rk|gsk|xai|nvapi|ghp|key|bearer)[-_ ].{4,}", re.IGNORECASE)
 _LONG_RANDOM = re.compile(r"(?=.*\d)(?=.*[a-z])[A-Za-z0-9_]{20,}")
+_IN_CAPITALS = re.compile(r"[A-Z]+(_[A-Z]+)+")  # HF_TOKEN: no provider's keys are words in capitals
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
@@ -57,7 +58,8 @@ def _can_be_host(name: str) -> bool:
 
 def key_name_fault(name: str) -> str | None:
     """Of the name of the environment variable that holds a key."""
-    if _LITERAL_KEY.fullmatch(name) or _LONG_RANDOM.fullmatch(name):
+    literal = _LITERAL_KEY.fullmatch(name) and not _IN_CAPITALS.fullmatch(name)
+    if literal or _LONG_RANDOM.fullmatch(name):
         return "this looks like a key itself; put it into an environment variable and give the variable's name"
     if not _ENVIRONMENT_NAME.fullmatch(name):
         return "needs the name of an environment variable (such as LLM_API_KEY), or file:PATH"

@@ -459,6 +459,11 @@ def test_the_key_comes_from_the_environment_or_a_file(write, tmp_path):
     assert loaded.secrets == ("file-key-1",)
 
 
+@pytest.mark.parametrize("name", ["HF_TOKEN", "KEY_OF_LLM", "GSK_API_KEY", "LLM_API_KEY", "_k", "openai_key"])
+def test_a_variable_s_name_is_no_key(problems, name):
+    assert problems(f"version: 1\nname: t\nendpoint: {{url: 'http://h/v1', api_key_env: {name}}}\n") == []
+
+
 def test_what_watches_the_service_has_keys_of_its_own(write, problems):
     head = "version: 1\nname: t\nendpoint: {url: 'http://h/v1', api_key_env: MY_KEY}\n"
     path = write(head + "monitoring: {prometheus: 'http://p:9090', prometheus_key_env: PROM, grafana_key_env: GRAF}\n")
