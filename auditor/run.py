@@ -54,7 +54,6 @@ async def audit(loaded: Loaded, options: Options, events: Listener) -> Report:
             evidence = await _passively(evidence, loaded, options.passive, events)
         elif not options.offline:
             async with endpoint(evidence, loaded.key, events) as profile:
-                profile = await monitored.replicas(evidence, profile, loaded, events)
                 evidence = await discovered(evidence, profile, loaded, events)
                 evidence = await monitored.before(evidence, loaded, events)
                 evidence = await observing.lengths(evidence, loaded)
@@ -254,7 +253,7 @@ async def endpoint(evidence: Evidence, key: str | None, events: Listener) -> Asy
 async def discovered(evidence: Evidence, profile: Profile, loaded: Loaded, events: Listener) -> Evidence:
     """The evidence with what the endpoint serves. Raises PreflightFailed where no load would make sense."""
     events(Event(kind="stage", text=f"look at {profile.endpoint.url}"))
-    served = await discover(profile, loaded.key)
+    served = await discover(await monitored.replicas(evidence, profile, loaded, events), loaded.key)
     for warning in served.warnings:
         events(Event(kind="note", text=warning))
     return with_served(evidence, loaded, served)

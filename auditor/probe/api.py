@@ -143,12 +143,12 @@ class Api:
             raise Refused(self._line(f"{path}: {said}; ask for less"), said)
         if complaint is None and status == 200 and isinstance(data, dict | list):
             return data
-        if complaint is None and (status >= 500 or status == 429):
+        if complaint is None and status != 200:
             complaint = f"HTTP {status}"
         if complaint is not None:
             raise Refused(self._line(f"{path}: {complaint}"), self.clean(complaint))
         title = page_title(text)
-        shown = f"a page ({clip(title, 60)})" if title else f"HTTP {status}" if status != 200 else "no JSON"
+        shown = f"a page ({clip(title, 60)})" if title else "no JSON"
         raise Unreachable(self._line(f"answers {path} with {shown}, as no {self.what} does; correct the address"))
 
 

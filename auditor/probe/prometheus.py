@@ -16,6 +16,7 @@ from auditor.watch import RuleState, Target
 __all__ = ["Prometheus", "Refused", "Result", "Unanswered", "Unreachable", "seconds"]
 
 _MOST_POINTS = 11_000  # of one series in one answer: Prometheus refuses to give more
+_PATIENT = 0.8  # of the longest wait for an answer
 _PART = re.compile(r"([0-9.]+)(ms|s|m|h|d|w|y)")
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400, "y": 365 * 86_400}
 
@@ -59,6 +60,11 @@ class Prometheus:
         self._api = Api(url, where=where, what="Prometheus", endings=endings, **asked)
 
     @property
+    def _timeout(self) -> str:
+        """What the server may take for one query: it then refuses that one, before this side gives up on the server."""
+        return f"{max(1, round(1000 * _PATIENT * self._api.wait))}ms"
+
+    @property
     def url(self) -> str:
         """The address without user and password."""
         return self._api.url
@@ -75,17 +81,26 @@ class Prometheus:
 
     async def query(self, text: str, at: float | None = None) -> tuple[Result, ...]:
         """What an expression gives at one moment (now); a scalar is one series without labels."""
-        return _results(await self._ask("query", {"query": text, **({} if at is None else {"time": f"{at:.3f}"})}))
+        when = {} if at is None else {"time": f"{at:.3f}"}
+        return _results(await self._ask("query", {"query": text, **when, "timeout": self._timeout}))
 
     async def query_range(self, text: str, start: float, end: float, step: float) -> tuple[Result, ...]:
         """What an expression gives from `start` to `end` every `step` seconds, or less often where that is too much."""
         step = math.ceil(1000 * max(step, (end - start) / (_MOST_POINTS - 1), 0.001)) / 1000
         params = {"query": text, "start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step:.3f}"}
-        return _results(await self._ask("query_range", params))
+        return _results(await self._ask("query_range", {**params, "timeout": self._timeout}))
 
     async def now(self) -> float:
-        """The server's own time: its clock need not be that of this machine."""
-        (answer,) = await self.query("time()") or (Result({}, ()),)
+        """The server's own time: its clock need not be that of this machine.
+
+        The first thing to ask: where this is not found, the address is not that of a Prometheus (Unreachable).
+        """
+        try:
+            (answer,) = await self.query("time()") or (Result({}, ()),)
+        except Refused as error:
+            if error.said in ("HTTP 404", "HTTP 405"):
+                raise Unreachable(f"{error}, as from no Prometheus; correct the address") from None
+            raise
         if answer.last is None:
             raise Refused(f"{self._api.where}: {self.url} tells no time", "no time")
         return answer.last

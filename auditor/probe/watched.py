@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from auditor.catalog import metrics as catalogue
 from auditor.monitoring.subject import stored_names, subjects
-from auditor.probe.prometheus import Prometheus, Refused, Result, Unanswered, Unreachable, seconds
+from auditor.probe.prometheus import Prometheus, Refused, Result, Unanswered, seconds
 from auditor.watch import Answer, Document, Query, RuleState, Target, Watch
 
 __all__ = ["RECENT", "RULES", "Service", "answered", "looked"]
@@ -139,8 +139,8 @@ class _Asking:
     async def __call__(self, question: Callable[[], Awaitable[T]]) -> T | None:
         try:
             return await question()
-        except (Refused, Unreachable) as error:  # a server may serve one path and not another: Thanos has no flags
-            self.problems.append(str(error).partition("; ")[0])
+        except Refused as error:  # a server may serve one path and not another: Thanos has no scrape targets
+            self.problems.append(str(error))
             return None
 
 

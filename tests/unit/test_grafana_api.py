@@ -241,7 +241,7 @@ def test_an_audit_reads_dashboards_and_alerts_and_asks_the_prometheus_behind(tmp
     assert {answer.series for answer in evidence.watch.answers} == {1}
     assert [rule.source for rule in evidence.watch.rules or ()] == ["grafana"]
     # what a datasource proxy does not pass on is told, and costs nothing else
-    assert any("status/flags with HTTP 404" in line for line in evidence.watch.problems)
+    assert any("status/flags: HTTP 404" in line for line in evidence.watch.problems)
 
 
 def test_a_grafana_that_is_down_is_a_line_and_stops_nothing(tmp_path: Any) -> None:

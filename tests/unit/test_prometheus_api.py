@@ -121,7 +121,7 @@ def test_whatever_page_of_it_is_named_the_api_is_found(tail: str) -> None:
 
 def test_what_the_address_asks_for_is_asked_for_each_time() -> None:
     _, fake = asked({QUERY: vector()}, lambda p: p.query("up"), lambda f: f"{f.origin}/?dedup=true")
-    assert fake.asked[0].path == "/api/v1/query?dedup=true&query=up"
+    assert fake.asked[0].path == "/api/v1/query?dedup=true&query=up&timeout=24000ms"
 
 
 # ---------------------------------------------------------------------------------------------------------------- fails
@@ -160,8 +160,8 @@ REFUSALS: dict[str, tuple[Answer, type[Unanswered], str]] = {
     ),
     "another server": (
         reply({"detail": "Not Found"}, 404),
-        Unreachable,
-        "URL answers /api/v1/query with HTTP 404, as no Prometheus does; correct the address",
+        Refused,
+        "URL /api/v1/query: HTTP 404",
     ),
     "no JSON": (
         reply("{"),
@@ -190,6 +190,13 @@ REFUSALS: dict[str, tuple[Answer, type[Unanswered], str]] = {
 def test_each_failure_is_one_line(name: str) -> None:
     answer, kind, line = REFUSALS[name]
     assert failure(answer) == (kind, f"monitoring.prometheus: {line}")
+
+
+def test_where_not_even_the_time_is_told_the_address_is_another_servers() -> None:
+    with pytest.raises(Unreachable, match="/api/v1/query: HTTP 404, as from no Prometheus; correct the address"):
+        asked({}, lambda p: p.now())
+    with pytest.raises(Refused, match="/api/v1/query: HTTP 503$"):
+        asked({QUERY: reply("starting", 503)}, lambda p: p.now())
 
 
 def test_a_server_that_wants_a_key_is_told_from_one_that_refuses_it() -> None:

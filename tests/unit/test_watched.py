@@ -193,10 +193,8 @@ def test_what_a_server_does_not_offer_is_told_and_costs_nothing_else() -> None:
     watch, fake = watched(server(ranges=lambda _: prometheus_reply(ONE)) | thanos, [query("a")])
     assert watch.answers[0].series == 1
     assert (watch.active, watch.lookback, watch.dropped) == (None, None, None)
-    where = f"monitoring.prometheus: {fake.origin} answers /api/v1/"
-    assert set(watch.problems) == {
-        f"{where}{path} with HTTP 404, as no Prometheus does" for path in ("status/flags", "targets")
-    }
+    where = f"monitoring.prometheus: {fake.origin} /api/v1/"
+    assert set(watch.problems) == {f"{where}{path}: HTTP 404" for path in ("status/flags", "targets")}
 
 
 def test_a_server_that_is_gone_after_the_load_leaves_what_was_known_before() -> None:
