@@ -25,6 +25,7 @@ __all__ = [
     "path",
     "rect",
     "text",
+    "width_of",
 ]
 
 WIDTH = 420
@@ -49,6 +50,11 @@ def _tag(name: str, cls: str, content: str | None = None, **attributes: float | 
 def text(x: float, y: float, words: object, cls: str = "", anchor: str = "") -> str:
     """Words at a place; `anchor` start (empty), middle or end."""
     return _tag("text", cls, escape(clean(words, 160)), x=x, y=y, text_anchor=anchor)
+
+
+def width_of(words: str) -> float:
+    """The units that words take at most, about: widths are known only where they are drawn."""
+    return len(words) * _LETTER
 
 
 def line(x1: float, y1: float, x2: float, y2: float, cls: str) -> str:
@@ -187,7 +193,7 @@ class Plot:
         free = -math.inf
         for tick in self.x_at or self.x.ticks(7):
             at, word = self.x(tick), self.x_word(tick)
-            half = len(word) * _LETTER / 2
+            half = width_of(word) / 2
             yield line(at, bottom, at, bottom + 4, "axis")
             if at - half > free and at + half <= WIDTH:
                 yield text(at, bottom + 16, word, "tick", "middle")
@@ -224,7 +230,7 @@ def legend(keys: Sequence[Key], top: float = 12.0) -> tuple[str, float]:
     """The keys in rows from `top` on, and where the rows end."""
     parts, x, y = [], 0.0, top
     for key in keys:
-        wide = 22 + len(clean(key.words, 60)) * _LETTER
+        wide = 22 + width_of(clean(key.words, 60))
         if x and x + wide > WIDTH:
             x, y = 0.0, y + _ROW
         parts += [_sign(key, x, y), text(x + 20, y + 4, key.words, "key")]

@@ -8,7 +8,7 @@ from auditor.watch import Agreement
 
 __all__ = ["HEAD", "lines", "rows"]
 
-HEAD = ("Load", "Quantity", "Server", "Here", "", "Where the difference lies")
+HEAD = ("Load", "Quantity", "Server", "Here", "Outcome", "Where the difference lies")
 
 
 def rows(evidence: Evidence) -> list[Sequence[str]]:

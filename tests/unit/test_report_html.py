@@ -72,6 +72,11 @@ def test_each_picture_says_in_words_what_it_shows(name):
     assert all(len(label) > 40 for label in labels)
 
 
+@pytest.mark.parametrize("name", REPORTS)
+def test_no_column_is_without_a_name(name):
+    assert '<th scope="col"></th>' not in render(REPORTS[name]())
+
+
 def test_verdict_questions_findings_and_waivers_are_there():
     text = render(REPORT)
     for words in (

@@ -4,13 +4,13 @@ from collections.abc import Iterator, Sequence
 
 from auditor.evidence import Finding, Number, Report
 from auditor.report import steps, svg
-from auditor.report.harmless import clean
+from auditor.report.harmless import clean, clip
 from auditor.report.picture import Picture, Table
 from auditor.units import quantity
 
 __all__ = ["pictures"]
 
-_LEFT, _ROW, _TOP = 84.0, 30.0, 8.0
+_ROW, _TOP = 30.0, 8.0
 
 
 def pictures(report: Report) -> list[Picture]:
@@ -42,7 +42,8 @@ def _largest(parts: Sequence[Number]) -> str:
 def _drawing(parts: Sequence[Number]) -> Iterator[str]:
     top = max(part.high or part.value or 0.0 for part in parts)
     bottom = _TOP + _ROW * len(parts)
-    x = svg.Axis.over([top], (_LEFT, svg.WIDTH - 24.0))
+    left = 14 + max(svg.width_of(_name(part)) for part in parts)
+    x = svg.Axis.over([top], (left, svg.WIDTH - 24.0))
     for tick in x.ticks():
         yield svg.line(x(tick), _TOP, x(tick), bottom, "grid")
         yield svg.text(x(tick), bottom + 16, quantity(tick, "s") if tick else "0", "tick", "middle")
@@ -51,9 +52,14 @@ def _drawing(parts: Sequence[Number]) -> Iterator[str]:
     yield svg.text((x.start + x.end) / 2, bottom + 33, "likely (bar), range (line)", "title", "middle")
 
 
+def _name(part: Number) -> str:
+    """Short enough to leave room for the bars."""
+    return clip(steps.label(part), 24)
+
+
 def _bar(part: Number, x: svg.Axis, top: float) -> Iterator[str]:
     value = part.value or 0.0
-    yield svg.text(_LEFT - 8, top + 18, steps.label(part), "name", "end")
+    yield svg.text(x.start - 8, top + 18, _name(part), "name", "end")
     yield svg.rect(x(0), top + 5, x(value) - x(0), 16, "part part0")
     if part.low is not None and part.high is not None:
         y = top + 13
