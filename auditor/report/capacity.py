@@ -1,11 +1,10 @@
 """The search for the highest load that meets every SLO, as a person reads it and as JSON."""
 
-import json as json_
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from auditor.points import Capacity, Point, Reading
-from auditor.report.json import plain
+from auditor.report.json import dumps, plain
 from auditor.report.lines import wrap
 from auditor.report.markdown import escape
 from auditor.report.words import clean, quantity
@@ -130,7 +129,7 @@ def data(found: Capacity) -> dict[str, Any]:
 
 
 def _json(found: Capacity) -> str:
-    return json_.dumps(data(found), indent=2, ensure_ascii=True, allow_nan=False) + "\n"
+    return dumps(data(found))
 
 
 RENDERERS: Mapping[str, Callable[[Capacity], str]] = {"json": _json, "markdown": markdown, "terminal": terminal}

@@ -1,11 +1,10 @@
 """A comparison of runs as a person reads it and as JSON."""
 
-import json as json_
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from auditor.compared import Change, Comparison
-from auditor.report.json import plain
+from auditor.report.json import dumps, plain
 from auditor.report.lines import wrap
 from auditor.report.markdown import escape
 from auditor.report.words import clean, quantity
@@ -88,7 +87,7 @@ def data(found: Comparison) -> dict[str, Any]:
 
 
 def _json(found: Comparison) -> str:
-    return json_.dumps(data(found), indent=2, ensure_ascii=True, allow_nan=False) + "\n"
+    return dumps(data(found))
 
 
 RENDERERS: Mapping[str, Callable[[Comparison], str]] = {"json": _json, "markdown": markdown, "terminal": terminal}
