@@ -221,7 +221,7 @@ def _documents(groups: Sequence[Mapping[str, Any]]) -> tuple[Document, ...]:
     kept = [
         {"record": rule.get("name"), "expr": rule.get("query")}
         for group in groups
-        for rule in group.get("rules") or ()
+        for rule in (listed if isinstance(listed := group.get("rules"), list) else ())
         if isinstance(rule, dict) and rule.get("type") == "recording"
     ]
     text = json.dumps({"groups": [{"name": "recorded", "rules": kept}]})

@@ -195,7 +195,7 @@ def test_each_failure_is_one_line(name: str) -> None:
 def test_where_not_even_the_time_is_told_the_address_is_another_servers() -> None:
     with pytest.raises(Unreachable, match="/api/v1/query: HTTP 404, as from no Prometheus; correct the address"):
         asked({}, lambda p: p.now())
-    with pytest.raises(Refused, match="/api/v1/query: HTTP 503$"):
+    with pytest.raises(Refused, match=r"/api/v1/query: HTTP 503$"):
         asked({QUERY: reply("starting", 503)}, lambda p: p.now())
 
 

@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import pytest
+
 from auditor.emulator.clock import run_virtual
 from auditor.probe.prometheus import Prometheus
 from auditor.probe.watched import Service, answered, looked
@@ -195,6 +197,30 @@ def test_what_a_server_does_not_offer_is_told_and_costs_nothing_else() -> None:
     assert (watch.active, watch.lookback, watch.dropped) == (None, None, None)
     where = f"monitoring.prometheus: {fake.origin} /api/v1/"
     assert set(watch.problems) == {f"{where}{path}: HTTP 404" for path in ("status/flags", "targets")}
+
+
+JUNK: tuple[Any, ...] = (
+    None,
+    5,
+    "x",
+    [],
+    [5, None, {}],
+    {"groups": 5},
+    {"groups": [{"rules": 5}, {"rules": [5, {"type": "recording"}, {"type": "alerting", "name": 5, "lastError": {}}]}]},
+    {"activeTargets": 5, "droppedTargets": 5, "droppedTargetCounts": {"a": "x", "b": True}},
+    {"activeTargets": [5, {"labels": 5, "scrapeInterval": 7, "scrapeUrl": "http://[::1"}]},
+    {"resultType": "matrix", "result": [{"metric": {"a": 5}, "values": [5, [1], ["x", "y"], [1, {}], [1, "1e999"]]}]},
+    {"storageRetention": 5, "query.lookback-delta": [], "version": {}},
+)
+
+
+@pytest.mark.parametrize("junk", JUNK, ids=str)
+def test_whatever_a_server_answers_nothing_breaks(junk: Any) -> None:
+    answers = server(TARGET, ranges=lambda _: prometheus_reply(junk))
+    paths = [path for path in answers if path not in ("GET /api/v1/query", "GET /api/v1/query_range")]
+    watch, _ = watched(answers | {path: prometheus_reply(junk) for path in paths}, [query("a")])
+    assert [(answer.series, answer.error) for answer in watch.answers] == [(0, None)]
+    assert not [target for target in watch.targets if target.serves]
 
 
 def test_a_server_that_is_gone_after_the_load_leaves_what_was_known_before() -> None:
