@@ -81,7 +81,7 @@ def _root(
 ) -> None:
     """Is this LLM deployment ready to serve? One profile, one command, one verdict with its evidence.
 
-    Start with `audit run embedded`: it needs no GPU and no server.
+    Start with `audit run embedded`: it needs no GPU and no server. `audit init` writes a profile of your own service.
     """
 
 

@@ -121,7 +121,8 @@ def find_profile(source: str | Path) -> Path:
     if str(source) in shipped:
         return shipped[str(source)]
     near = did_you_mean(str(source), shipped)
-    raise UsageError(f"{source}: there is no such profile{near} (shipped: {', '.join(shipped) or 'none'})")
+    known = ", ".join(shipped) or "none"
+    raise UsageError(f"{source}: there is no such profile{near} (shipped: {known}; audit init writes your own)")
 
 
 def shown(path: Path) -> str:

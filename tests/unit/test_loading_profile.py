@@ -573,7 +573,7 @@ def test_a_wheel_ships_its_profiles_beside_the_code(tmp_path, monkeypatch):
 
 def test_no_shipped_profiles_at_all(tmp_path, monkeypatch):
     monkeypatch.setattr("auditor.loading.profile.__file__", str(tmp_path / "a" / "auditor" / "loading" / "profile.py"))
-    with pytest.raises(UsageError, match=r"^x: there is no such profile \(shipped: none\)$"):
+    with pytest.raises(UsageError, match=r"^x: there is no such profile \(shipped: none; audit init writes your own\)$"):
         find_profile("x")
 
 
