@@ -220,8 +220,8 @@ def _documents(groups: Sequence[Mapping[str, Any]]) -> tuple[Document, ...]:
     """The recording rules that run, as a rule file would hold them: panels draw what they record."""
     kept = [
         {"record": rule.get("name"), "expr": rule.get("query")}
-        for group in groups
-        for rule in (listed if isinstance(listed := group.get("rules"), list) else ())
+        for listed in (group.get("rules") for group in groups)
+        for rule in (listed if isinstance(listed, list) else ())
         if isinstance(rule, dict) and rule.get("type") == "recording"
     ]
     text = json.dumps({"groups": [{"name": "recorded", "rules": kept}]})
