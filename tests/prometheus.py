@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 from urllib.request import urlopen
 
 import pytest
@@ -77,6 +77,10 @@ def _until_ready(process: "subprocess.Popen[bytes]", url: str, log: Path) -> Non
             with urlopen(f"{url}/-/ready", timeout=5) as reply:
                 if reply.status == 200:
                     return
+        except HTTPError as error:
+            if error.code == 401:  # it is there, and wants a password
+                return
+            time.sleep(0.1)
         except (URLError, OSError):
             time.sleep(0.1)
     raise RuntimeError(f"prometheus did not start: {log.read_text(errors='replace')[-2000:]}")

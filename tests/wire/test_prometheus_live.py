@@ -17,7 +17,7 @@ import pytest
 from auditor import monitored
 from auditor.cli.coverage import command
 from auditor.loading.profile import parse_profile
-from auditor.probe.prometheus import Prometheus, Refused
+from auditor.probe.prometheus import Prometheus, Refused, Unreachable
 from auditor.run import Options, declare
 from tests.prometheus import needs_prometheus, prometheus
 
@@ -145,6 +145,24 @@ def test_a_query_that_is_none_is_refused_in_the_servers_words(running: Running) 
     assert caught.value.said == (
         'bad_data: invalid parameter "query": 1:4: parse error: unexpected end of input inside braces'
     )
+
+
+def test_one_that_wants_a_password(tmp_path: Path) -> None:
+    """Prometheus's own basic authentication (--web.config.file); the hash is bcrypt's of pass-word-1."""
+    users = {"bob": "$2b$04$abcdefghijklmnopqrstuu.pRgs6SOPOaiNl89.1rRj7iKw6AhHf6"}
+    (tmp_path / "web.yml").write_text(json.dumps({"basic_auth_users": users}))
+    flags = [f"--web.config.file={tmp_path / 'web.yml'}"]
+
+    async def now(url: str) -> float:
+        async with Prometheus(url) as client:
+            return await client.now()
+
+    with prometheus(tmp_path / "data", {}, flags=flags) as url:
+        assert asyncio.run(now(url.replace("//", "//bob:pass-word-1@"))) > 0
+        with pytest.raises(Unreachable, match="with 401; the key or password is refused"):
+            asyncio.run(now(url.replace("//", "//bob:another-2@")))
+        with pytest.raises(Unreachable, match="with 401; it wants a key"):
+            asyncio.run(now(url))
 
 
 @pytest.mark.parametrize(("selector", "found"), [("{}", True), ("{job: vllm}", True), ("{job: other}", False)])
