@@ -55,7 +55,7 @@ async def _seen(evidence: Evidence, loaded: Loaded, seconds: float, concepts: Se
     settings = evidence.settings
     model = served.model if served is not None and served.model is not None else profile.endpoint.model
     version = settings.engine_version if settings is not None else None
-    subject = Subject(engine=evidence.engine, version=version, model=model)
+    subject = Subject(engine=evidence.engine, version=version, model=model, labels=profile.monitoring.selector)
     key, verify, ca = loaded.keys.get("prometheus"), profile.endpoint.verify_tls, profile.endpoint.ca_file
     async with Prometheus(profile.monitoring.prometheus or "", key=key, verify_tls=verify, ca=ca) as prometheus:
         return await look(prometheus, subject, seconds, concepts)

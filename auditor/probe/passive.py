@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from auditor.catalog import metrics as catalogue
 from auditor.errors import UsageError
@@ -29,17 +29,22 @@ _MODEL = "model_name"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """Whom to look for: an engine ("auto": whichever has most series), its version and the model's served name."""
+    """Whom to look for: an engine ("auto": whichever has most series), its version, the model's served name, and
+    `labels` that all its series have.
+    """
 
     engine: str = "auto"
     version: str | None = None
     model: str = "auto"
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 async def look(
     prometheus: Prometheus, subject: Subject, window: float, concepts: Sequence[str] = (*TIMES, *LENGTHS)
 ) -> Observed:
     """The last `window` seconds of the service, by the server's clock; without series of the engine it holds nothing.
+
+    Counters, gauges and `up` are asked for only beside times: lengths alone are read over weeks.
 
     Raises UsageError where the series are of another model or of several, Unanswered where Prometheus does not answer.
     """
@@ -53,6 +58,8 @@ async def look(
         return observed(Read(source=prometheus.url, edges=edges))
     asked = _Asked(prometheus, edges, interval, await _selector(prometheus, subject, _names(engine, present), edges))
     histograms = {c: await asked.histogram(name) for c in concepts if (name := _histogram(engine, c, present))}
+    if not set(TIMES) & set(concepts):
+        return observed(Read(source=prometheus.url, edges=edges, histograms=histograms))
     counters = {c: await asked.counter(name) for c in _COUNTERS if (name := _plain(engine, c, present))}
     named = {c: name for c in ("running", "waiting", "kv_usage") if (name := _plain(engine, c, present))}
     tracks = [track for listed in histograms.values() for track in listed]
@@ -122,21 +129,27 @@ def _zero(engine: str, version: str | None) -> tuple[str, ...]:
 
 
 async def _selector(prometheus: Prometheus, subject: Subject, names: Sequence[str], edges: Edges) -> str:
-    """The matcher for the model in question; empty where the series tell no model."""
-    match = [f'{{__name__=~"{_any(names)}"}}']
+    """The matchers for the service in question: labels as declared, and its model where the series tell one."""
+    declared = [f"{label}={_quoted(value)}" for label, value in subject.labels.items()]
+    match = [f"{{{', '.join([f'__name__=~{_quoted(_any(names))}', *declared])}}}"]
     models = await prometheus.label_values(_MODEL, match, edges.start, edges.end)
     if subject.model in models:
-        return f"{_MODEL}={json.dumps(subject.model)}"
+        return ", ".join([*declared, f"{_MODEL}={_quoted(subject.model)}"])
     listed = ", ".join(models[:5])
     if subject.model != "auto" and models:
         raise UsageError(f"{prometheus.url}: has series of {listed}, none of endpoint.model, {subject.model}")
     if len(models) > 1:
         raise UsageError(f"{prometheus.url}: has series of several models: set endpoint.model to one of {listed}")
-    return ""
+    return ", ".join(declared)
 
 
 def _any(names: Iterable[str]) -> str:
-    return "|".join(re.escape(name).replace("\\", "\\\\") for name in names)
+    """A regular expression for these names."""
+    return "|".join(re.escape(name) for name in names)
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
 
 
 # -------------------------------------------------------------------------------------------------------------- queries
@@ -153,7 +166,7 @@ class _Asked:
 
     async def histogram(self, name: str) -> tuple[Result, ...]:
         """The cumulative series of one histogram at every edge."""
-        names = f'__name__=~"{_any([name])}_(bucket|sum|count)"'
+        names = f"__name__=~{_quoted(f'{_any([name])}_(bucket|sum|count)')}"
         return await self._range(f"{{{', '.join(filter(None, (names, self.selector)))}}}")
 
     async def counter(self, name: str) -> tuple[Result, ...]:
@@ -182,7 +195,7 @@ class _Asked:
         return tuple(r for r in found if (r.labels.get("job", ""), r.labels.get("instance", "")) in targets)
 
     def _series(self, name: str) -> str:
-        names = f"__name__={json.dumps(name)}"
+        names = f"__name__={_quoted(name)}"
         return f"{{{', '.join(filter(None, (names, self.selector)))}}}"
 
     async def _range(self, text: str) -> tuple[Result, ...]:

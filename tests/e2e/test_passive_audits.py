@@ -14,6 +14,8 @@ from auditor import run
 from auditor.errors import NothingMeasured, UsageError
 from auditor.evidence import Report
 from auditor.loading import load_profile
+from auditor.probe import passive
+from auditor.probe.prometheus import Prometheus
 from tests.e2e.scenario import HEALTHY, changed
 from tests.prometheus import free_port, needs_prometheus, prometheus
 
@@ -146,6 +148,24 @@ def test_several_models_are_refused_until_one_is_named(tmp_path):
         (tmp_path / "none").mkdir()
         with pytest.raises(UsageError, match=r"none of endpoint\.model, x"):
             _audited(tmp_path / "none", url, **{"endpoint.model": "x"})
+
+
+def test_a_selector_tells_one_cluster_from_others(history, tmp_path):
+    found = _audited(tmp_path, history, **{"monitoring.selector": {"instance": "a:8000"}})
+    assert _status(found, "W110") == "pass"
+    (tmp_path / "other").mkdir()
+    nobody = _audited(tmp_path / "other", history, **{"monitoring.selector": {"instance": 'b"8000'}})
+    assert _status(nobody, "W110") == "inconclusive"
+
+
+def test_lengths_of_a_week_need_no_counters(history):
+    async def read(concepts):
+        async with Prometheus(history) as asked:
+            return await passive.look(asked, passive.Subject(), 7200.0, concepts)
+
+    assert asyncio.run(read(passive.TIMES)).values["requests"] > 0
+    lengths = asyncio.run(read(passive.LENGTHS))
+    assert (lengths.histograms, "requests" in lengths.values) == ({}, False)
 
 
 def test_no_prometheus_is_one_line(tmp_path):
