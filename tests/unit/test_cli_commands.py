@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -20,16 +20,7 @@ from auditor.cli.exits import EXITS
 from auditor.cli.plan import describe
 from auditor.errors import NothingMeasured, Problem, ProfileError
 from auditor.evidence import Check
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    only: tuple[str, ...] | None = None
-    offline: bool = False
-    save: Path | None = None
-    on_inconclusive: str = "inconclusive"
-    today: str | None = None
-
+from auditor.options import Options
 
 CHECKS = (
     Check(question="W", title="Workload shape", rules=()),
