@@ -262,7 +262,7 @@ async def discovered(evidence: Evidence, profile: Profile, loaded: Loaded, event
 async def _passively(evidence: Evidence, loaded: Loaded, seconds: float, events: Listener) -> Evidence:
     """The evidence with what Prometheus saw of the service and of its panels' queries; sends the service nothing."""
     events(Event(kind="stage", text="ask Prometheus what users got"))
-    evidence = await observing.window(evidence, loaded, seconds)
+    evidence = with_served(await observing.window(evidence, loaded, seconds), loaded, None)
     evidence = await monitored.before(evidence, loaded, events)
     return await monitored.after(evidence, loaded, events, asyncio.get_running_loop().time() - seconds)
 

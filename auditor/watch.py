@@ -223,8 +223,8 @@ class Observed:
     A page's window is since the engine started (None where that is unknown). `histograms` by concept: prompt_len,
     output_len, and in passive mode ttft, tpot, e2e, queue_time; `values` are counters over the window (requests,
     refusals, aborted, errors, preemptions; `unknown` requests that nobody saw end) and peaks of gauges (running,
-    waiting, in_flight, kv_usage), `up` the least share of a slice in which a target answered, `instances` how many there
-    are. `slices` cut the window of a passive audit in order of time.
+    waiting, in_flight, kv_usage), `up` the least share of a slice in which a target answered, `instances` how many
+    there are. `slices` cut a passive audit's window in order of time; `engine` is the one whose series these are.
     """
 
     source: str
@@ -233,3 +233,4 @@ class Observed:
     values: Mapping[str, float] = field(default_factory=dict)
     passive: bool = False
     slices: tuple["Slice", ...] = ()
+    engine: str | None = None

@@ -66,6 +66,7 @@ class Read:
 
     source: str
     edges: Edges
+    engine: str | None = None
     histograms: Mapping[str, Sequence[Track]] = field(default_factory=dict)
     counters: Mapping[str, Sequence[Track]] = field(default_factory=dict)
     gauges: Mapping[str, Sequence[Track]] = field(default_factory=dict)
@@ -107,6 +108,7 @@ def observed(read: Read) -> Observed:
         values=values,
         passive=True,
         slices=slices,
+        engine=read.engine,
     )
 
 

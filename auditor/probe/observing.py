@@ -4,6 +4,7 @@ page; and in a passive audit all that the verdict rests on.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import get_args
 
 import httpx
 
@@ -14,6 +15,7 @@ from auditor.measurement import Snapshot
 from auditor.probe.passive import LENGTHS, TIMES, Subject, look
 from auditor.probe.prometheus import Prometheus
 from auditor.probe.scrape import scraper
+from auditor.profile import EngineName, Profile
 from auditor.watch import Observed
 
 __all__ = ["WEEK", "lengths", "of_page", "window"]
@@ -31,7 +33,16 @@ async def window(evidence: Evidence, loaded: Loaded, seconds: float) -> Evidence
     if evidence.profile.monitoring.prometheus is None:
         where = evidence.where("monitoring.prometheus") or loaded.path
         raise UsageError(f"{where}: --passive reads Prometheus alone: set monitoring.prometheus to its address")
-    return replace(evidence, observed=await _seen(evidence, loaded, seconds, (*TIMES, *LENGTHS)))
+    observed = await _seen(evidence, loaded, seconds, (*TIMES, *LENGTHS))
+    return replace(evidence, observed=observed, profile=_recognised(evidence.profile, observed.engine))
+
+
+def _recognised(profile: Profile, engine: str | None) -> Profile:
+    """The profile with the engine whose series Prometheus has, where it leaves that open."""
+    known = next((name for name in get_args(EngineName) if name == engine), None)
+    if profile.endpoint.engine != "auto" or known is None:
+        return profile
+    return replace(profile, endpoint=replace(profile.endpoint, engine=known))
 
 
 async def lengths(evidence: Evidence, loaded: Loaded) -> Evidence:

@@ -59,7 +59,7 @@ async def look(
     asked = _Asked(prometheus, edges, interval, await _selector(prometheus, subject, _names(engine, present), edges))
     histograms = {c: await asked.histogram(name) for c in concepts if (name := _histogram(engine, c, present))}
     if not set(TIMES) & set(concepts):
-        return observed(Read(source=prometheus.url, edges=edges, histograms=histograms))
+        return observed(Read(source=prometheus.url, edges=edges, engine=engine, histograms=histograms))
     counters = {c: await asked.counter(name) for c in _COUNTERS if (name := _plain(engine, c, present))}
     named = {c: name for c in ("running", "waiting", "kv_usage") if (name := _plain(engine, c, present))}
     tracks = [track for listed in histograms.values() for track in listed]
@@ -67,6 +67,7 @@ async def look(
         Read(
             source=prometheus.url,
             edges=edges,
+            engine=engine,
             histograms=histograms,
             counters=counters,
             gauges=await asked.gauges(named),

@@ -9,9 +9,9 @@ from auditor.loads import Load, Purpose
 from auditor.measurement import ClientHealth, Measurement, MetricsPage
 from auditor.report.beside import Beside, beside
 from auditor.report.figures import Figures, figures, prompt_and_output, tokens_of
-from auditor.watch import Document
+from auditor.watch import Document, Slice
 
-__all__ = ["SUMMARIES", "DocumentSummary", "LoadSummary", "MeasurementSummary", "PageSummary"]
+__all__ = ["SUMMARIES", "DocumentSummary", "LoadSummary", "MeasurementSummary", "PageSummary", "SliceSummary"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +59,16 @@ class DocumentSummary:
     characters: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceSummary:
+    """A slice of a passive audit's window: what was counted in it, of histograms how many events."""
+
+    start: float
+    seconds: float
+    counts: Mapping[str, float]
+    values: Mapping[str, float]
+
+
 def _document(document: Document) -> DocumentSummary:
     return DocumentSummary(name=document.name, kind=document.kind, characters=len(document.text))
 
@@ -95,11 +105,17 @@ def _page(page: MetricsPage) -> PageSummary:
     return PageSummary(url=page.url, exporter=page.exporter, names=tuple(sorted(page.types)))
 
 
+def _slice(part: Slice) -> SliceSummary:
+    counts = {concept: found.count for concept, found in part.histograms.items()}
+    return SliceSummary(start=part.start, seconds=part.seconds, counts=counts, values=part.values)
+
+
 SUMMARIES: Mapping[type, tuple[Callable[[Any], Any], type]] = {
     Load: (_load, LoadSummary),
     Measurement: (_measurement, MeasurementSummary),
     MetricsPage: (_page, PageSummary),
     Document: (_document, DocumentSummary),
+    Slice: (_slice, SliceSummary),
     Location: (str, str),
 }
 """By type, how it is summed up and what that gives: the report and its schema both follow this."""

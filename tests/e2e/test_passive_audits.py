@@ -1,6 +1,7 @@
 """Passive audits against a real Prometheus: exact counts, verdicts by buckets, and not a byte to the service."""
 
 import asyncio
+import json
 import socket
 import subprocess
 import time
@@ -16,6 +17,7 @@ from auditor.evidence import Report
 from auditor.loading import load_profile
 from auditor.probe import passive
 from auditor.probe.prometheus import Prometheus
+from auditor.report.renderers import RENDERERS
 from tests.e2e.scenario import HEALTHY, changed
 from tests.prometheus import free_port, needs_prometheus, prometheus
 
@@ -76,6 +78,7 @@ def _audited(folder: Path, url: str, seconds: float = 7200.0, **changes: object)
     with socket.create_server(("127.0.0.1", 0)) as service:
         service.settimeout(0)
         fields = {
+            "endpoint.engine": "auto",
             "endpoint.url": f"http://127.0.0.1:{service.getsockname()[1]}/v1",
             "monitoring.prometheus": url,
             "slo": SLO,
@@ -111,6 +114,9 @@ def test_a_window_that_meets_its_slos_passes_by_exact_counts(history, tmp_path):
         "W120": "pass",
     }
     assert report.evidence.measurements == ()
+    assert (seen.engine, report.evidence.engine) == ("vllm", "vllm")
+    told = json.loads(RENDERERS["json"](report))["evidence"]["observed"]["slices"][1]
+    assert told["counts"] == {"ttft": 25, "tpot": 25}  # five samples of 15 s, 5 requests each
     again = run.judge(tmp_path / "saved", profile=None, options=run.Options())
     assert again == report
 
