@@ -196,6 +196,12 @@ def test_the_ladder_fills_as_many_rungs_as_were_climbed():
     assert _climbed(ladder.picture(report).drawing) == 5  # proxy, named, valid, on the page, parses
 
 
+def test_the_ladder_of_no_files_is_not_drawn():
+    nothing = Coverage(items=(CoverageItem(concept="ttft", rung="missing"),))
+    assert ladder.picture(_with(make_evidence(coverage=nothing))) is None
+    assert ladder.picture(_with(make_evidence(coverage=replace(nothing, files=("panels.json",))))) is not None
+
+
 def test_the_ladder_leaves_open_what_no_prometheus_was_asked():
     item = CoverageItem(concept="ttft", rung="alerted")
     unasked = _with(make_evidence(coverage=Coverage(items=(item,))))

@@ -26,10 +26,10 @@ _LEFT, _ROW, _TOP = 112.0, 26.0, 8.0
 
 
 def picture(report: Report) -> Picture | None:
-    """The picture; None where no dashboard or rule was read."""
+    """The picture; None where no dashboard or rule was read, and nothing is shown."""
     coverage = report.evidence.coverage
     items = _ordered(coverage.items) if coverage is not None else []
-    if not items:
+    if coverage is None or not (coverage.files or any(_height(item) for item in items)):
         return None
     return Picture(
         key="coverage",
