@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 from auditor.evidence import Evidence
 from auditor.loading import Loaded, load_monitoring
@@ -14,7 +15,7 @@ from auditor.monitoring.coverage import TextFile, coverage
 from auditor.probe.api import Unanswered
 from auditor.probe.events import Event, Listener
 from auditor.probe.grafana import Grafana
-from auditor.probe.prometheus import Prometheus
+from auditor.probe.prometheus import Prometheus, of_profile
 from auditor.probe.watched import Service, answered, looked
 from auditor.profile import Profile
 from auditor.watch import Coverage, Document, RuleState, Watch
@@ -127,10 +128,8 @@ def _own(pages: Sequence[MetricsPage]) -> tuple[str, ...]:
 @asynccontextmanager
 async def _prometheus(evidence: Evidence, loaded: Loaded, documents: Sequence[Document]) -> AsyncIterator[Prometheus]:
     """The Prometheus that the profile names, else the one behind its Grafana. Raises Unanswered."""
-    profile = evidence.profile
-    url, verify, ca = profile.monitoring.prometheus, profile.endpoint.verify_tls, profile.endpoint.ca_file
-    if url is not None:
-        async with Prometheus(url, key=loaded.keys.get("prometheus"), verify_tls=verify, ca=ca) as prometheus:
+    if evidence.profile.monitoring.prometheus is not None:
+        async with of_profile(evidence.profile, loaded.keys.get("prometheus")) as prometheus:
             yield prometheus
         return
     async with _behind(evidence, loaded) as grafana:
@@ -142,7 +141,8 @@ async def _prometheus(evidence: Evidence, loaded: Loaded, documents: Sequence[Do
 def _behind(evidence: Evidence, loaded: Loaded) -> Grafana:
     profile = evidence.profile
     url, key = profile.monitoring.grafana or "", loaded.keys.get("grafana")
-    return Grafana(url, key=key, verify_tls=profile.endpoint.verify_tls, ca=profile.endpoint.ca_file)
+    asked: dict[str, Any] = {"verify_tls": profile.endpoint.verify_tls, "ca": profile.endpoint.ca_file}
+    return Grafana(url, key=key, headers=profile.monitoring.headers, **asked)
 
 
 async def _grafana(

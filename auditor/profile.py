@@ -294,6 +294,7 @@ class Monitoring:
     selector: Mapping[str, str] = field(default_factory=dict)
     grafana: str | None = None
     grafana_key_env: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
     dashboards: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
 

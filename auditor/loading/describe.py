@@ -95,6 +95,7 @@ DESCRIPTIONS: dict[str, str] = {
     "Monitoring.selector": "Labels that the service's series and targets have there ({job: vllm}).",
     "Monitoring.grafana": "Address of a Grafana server; its dashboards are read beside the files.",
     "Monitoring.grafana_key_env": "Environment variable that holds its service account token, or file:PATH.",
+    "Monitoring.headers": "Extra headers of requests to both, such as X-Scope-OrgID.",
     "Monitoring.dashboards": "Dashboard files (JSON); globs relative to the profile.",
     "Monitoring.rules": "Alert rule files (YAML); globs relative to the profile.",
     "Waiver.rule": "Rule id such as M420.",

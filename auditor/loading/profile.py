@@ -213,6 +213,7 @@ def key_of(name: str, folder: Path, environ: Mapping[str, str]) -> tuple[str | N
 
 def _secrets(profile: Profile, launch: Launch | None, keys: Iterable[str]) -> tuple[str, ...]:
     """Every value to be redacted: the keys, and what is spelled out in the profile."""
-    headers = [value for name, value in profile.endpoint.headers.items() if is_secret_name(name)]
+    sent = (*profile.endpoint.headers.items(), *profile.monitoring.headers.items())
+    headers = [value for name, value in sent if is_secret_name(name)]
     found = {*find_secrets(profile), *headers, *(launch.secrets if launch is not None else ()), *keys}
     return tuple(sorted(found))

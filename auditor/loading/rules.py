@@ -194,6 +194,9 @@ def _watching(profile: Profile, _launch: Launch | None) -> Found:
     for name in ("prometheus", "grafana"):
         if (url := getattr(monitoring, name)) is not None:
             yield from _url(url, ("monitoring", name))
+    for name, value in monitoring.headers.items():
+        if (fault := header_fault(name, value)) is not None:
+            yield ("monitoring", "headers", name), fault, ()
     for label in monitoring.selector:
         if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", label):
             yield ("monitoring", "selector", label), "is no name of a label: letters, digits and _", ()

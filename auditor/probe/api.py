@@ -14,7 +14,7 @@ from auditor.errors import NothingMeasured, UsageError
 from auditor.probe.tally import clip, page_title
 from auditor.probe.target import basic_of, tls_context
 from auditor.probe.web import LIMIT, get_text
-from auditor.redact import Redactor
+from auditor.redact import Redactor, is_secret_name
 
 __all__ = ["Api", "Refused", "Unanswered", "Unreachable"]
 
@@ -41,9 +41,9 @@ class Refused(Unanswered):
 class Api:
     """An open client for one server's JSON API; close it with `close`, or use it by `async with`.
 
-    `where` is the field or option that names the address, `what` the program that is expected there. A key wins over
-    user and password in the address; both are sent to this address only and are in no message. `wait` is the longest
-    wait for an answer, in seconds.
+    `where` is the field or option that names the address, `what` the program that is expected there. A header wins over
+    the key, and the key over user and password in the address; all are sent to this address only and are in no message.
+    `wait` is the longest wait for an answer, in seconds.
     """
 
     def __init__(
@@ -55,6 +55,7 @@ class Api:
         key: str | None = None,
         verify_tls: bool = True,
         ca: str | None = None,
+        headers: Mapping[str, str] | None = None,
         wait: float = 30.0,
         endings: tuple[str, ...] = (),
     ) -> None:
@@ -66,11 +67,14 @@ class Api:
         host = parts.netloc.rpartition("@")[2]
         self.url: str = urlunsplit(parts._replace(netloc=host, path=path, query="", fragment=""))
         self._query = parts.query
-        self._redactor = Redactor([*filter(None, (key, parts.password, basic_of(url)))])
-        headers = {"accept": "application/json", "accept-encoding": "identity", "user-agent": "serving-audit"}
+        extra = {name.lower(): value for name, value in (headers or {}).items()}
+        secrets = [value for name, value in extra.items() if is_secret_name(name)]
+        self._redactor = Redactor([*secrets, *filter(None, (key, parts.password, basic_of(url)))])
+        sent = {"accept": "application/json", "accept-encoding": "identity", "user-agent": "serving-audit"}
         if key or parts.username is not None:
-            headers["authorization"] = f"Bearer {key}" if key else basic_of(url) or ""
-        self._headers, self._keyed = headers, "authorization" in headers
+            sent["authorization"] = f"Bearer {key}" if key else basic_of(url) or ""
+        self._headers = sent | extra
+        self._keyed = "authorization" in self._headers
         self._client = httpx.AsyncClient(
             verify=tls_context(verify_tls, ca) if parts.scheme == "https" else False,
             trust_env=False,

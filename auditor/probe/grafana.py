@@ -41,21 +41,20 @@ class Grafana:
         key: str | None = None,
         verify_tls: bool = True,
         ca: str | None = None,
+        headers: Mapping[str, str] | None = None,
         wait: float = 30.0,
         where: str = "monitoring.grafana",
     ) -> None:
-        self._asked = {"key": key, "verify_tls": verify_tls, "ca": ca, "wait": wait, "where": where}
+        self._asked: dict[str, Any] = {
+            "key": key,
+            "verify_tls": verify_tls,
+            "ca": ca,
+            "headers": headers,
+            "wait": wait,
+            "where": where,
+        }
         self._given = url
-        self._api = Api(
-            url,
-            where=where,
-            what="Grafana",
-            key=key,
-            verify_tls=verify_tls,
-            ca=ca,
-            wait=wait,
-            endings=("/dashboards", "/api"),
-        )
+        self._api = Api(url, what="Grafana", endings=("/dashboards", "/api"), **self._asked)
 
     async def __aenter__(self) -> "Grafana":
         return self
@@ -114,7 +113,7 @@ class Grafana:
         for ending in ("/dashboards", "/api"):
             base = base.rstrip("/").removesuffix(ending)
         address = f"{base.rstrip('/')}/api/datasources/proxy/uid/{uid}"
-        return Prometheus(f"{address}?{query}" if query else address, **self._asked)  # type: ignore[arg-type]
+        return Prometheus(f"{address}?{query}" if query else address, **self._asked)
 
     async def _search(self) -> Any:
         """Every dashboard's entry in the search, a page at a time."""

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from auditor.probe.api import Api, Refused, Unanswered, Unreachable
+from auditor.profile import Profile
 from auditor.watch import RuleState, Target
 
-__all__ = ["Prometheus", "Refused", "Result", "Unanswered", "Unreachable", "seconds"]
+__all__ = ["Prometheus", "Refused", "Result", "Unanswered", "Unreachable", "of_profile", "seconds"]
 
 _MOST_POINTS = 11_000  # of one series in one answer: Prometheus refuses to give more
 _PATIENT = 0.8  # of the longest wait for an answer
@@ -52,11 +53,12 @@ class Prometheus:
         key: str | None = None,
         verify_tls: bool = True,
         ca: str | None = None,
+        headers: Mapping[str, str] | None = None,
         wait: float = 30.0,
         where: str = "monitoring.prometheus",
     ) -> None:
         endings = ("/graph", "/query", "/targets", "/alerts", "/rules", "/api/v1")
-        asked: dict[str, Any] = {"key": key, "verify_tls": verify_tls, "ca": ca, "wait": wait}
+        asked: dict[str, Any] = {"key": key, "verify_tls": verify_tls, "ca": ca, "headers": headers, "wait": wait}
         self._api = Api(url, where=where, what="Prometheus", endings=endings, **asked)
 
     @property
@@ -186,6 +188,13 @@ class Prometheus:
             error=self._api.clean(_text(entry.get("lastError"))) or None,
             labels=labels,
         )
+
+
+def of_profile(profile: Profile, key: str | None) -> Prometheus:
+    """A client for the Prometheus that a profile names; the caller closes it."""
+    endpoint, monitoring = profile.endpoint, profile.monitoring
+    asked: dict[str, Any] = {"verify_tls": endpoint.verify_tls, "ca": endpoint.ca_file, "headers": monitoring.headers}
+    return Prometheus(monitoring.prometheus or "", key=key, **asked)
 
 
 def seconds(text: str) -> float | None:

@@ -477,6 +477,15 @@ def test_what_watches_the_service_has_keys_of_its_own(write, problems):
     ]
 
 
+def test_headers_for_what_watches_are_checked_and_their_secrets_known(write, problems):
+    head = "version: 1\nname: t\nendpoint: {url: 'http://h/v1'}\n"
+    path = write(head + "monitoring: {headers: {X-Scope-OrgID: team, X-Api-Key: header-key-9}}\n")
+    assert load_profile(path, {}).secrets == ("header-key-9",)
+    assert problems(head + 'monitoring: {headers: {X-A: "a\\nb"}}\n') == [
+        "4:29: monitoring.headers.X-A: HTTP cannot carry this header; use plain letters, digits and punctuation"
+    ]
+
+
 def test_replicas_that_prometheus_is_to_know_need_one(problems):
     head = "version: 1\nname: t\nendpoint: {url: 'http://h/v1', metrics: prometheus}\n"
     assert problems(head) == ["3:41: endpoint.metrics: needs monitoring.prometheus, whose targets are the replicas"]
@@ -573,7 +582,9 @@ def test_a_wheel_ships_its_profiles_beside_the_code(tmp_path, monkeypatch):
 
 def test_no_shipped_profiles_at_all(tmp_path, monkeypatch):
     monkeypatch.setattr("auditor.loading.profile.__file__", str(tmp_path / "a" / "auditor" / "loading" / "profile.py"))
-    with pytest.raises(UsageError, match=r"^x: there is no such profile \(shipped: none; audit init writes your own\)$"):
+    with pytest.raises(
+        UsageError, match=r"^x: there is no such profile \(shipped: none; audit init writes your own\)$"
+    ):
         find_profile("x")
 
 

@@ -113,6 +113,17 @@ def test_a_key_wins_over_user_and_password(user: str, key: str | None, sent: str
     assert fake.asked[0].headers.get("authorization") == sent
 
 
+def test_further_headers_are_sent_and_win() -> None:
+    headers = {"X-Scope-OrgID": "team-a", "Authorization": "Custom abcdef-1"}
+    _, fake = asked({QUERY: vector()}, lambda p: p.query("up"), key=KEY, headers=headers)
+    assert fake.asked[0].headers["x-scope-orgid"] == "team-a"
+    assert fake.asked[0].headers["authorization"] == "Custom abcdef-1"
+    echo = reply({"status": "error", "errorType": "x", "error": "no Custom abcdef-1"}, 400)
+    with pytest.raises(Refused) as caught:
+        asked({QUERY: echo}, lambda p: p.query("up"), headers=headers)
+    assert "abcdef-1" not in str(caught.value)
+
+
 @pytest.mark.parametrize("tail", ["", "/", "/graph", "/api/v1", "/alerts/"])
 def test_whatever_page_of_it_is_named_the_api_is_found(tail: str) -> None:
     answers: dict[str, Answer] = {"GET /prom/api/v1/query": vector("1")}
