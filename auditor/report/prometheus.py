@@ -69,6 +69,11 @@ def _families(report: Report) -> Iterator[_Family]:
     yield _Family("finding", "A rule's outcome for one subject; always 1.", ((_finding(i), 1.0) for i in found))
     yield from _numbers(found)
     yield from _requests(loads)
+    yield _Family(
+        "change_ratio",
+        "Change against the baseline, 0.1 is a tenth longer; of failures the difference of shares.",
+        _changes(report),
+    )
 
 
 def _info(report: Report) -> Labels:
@@ -168,3 +173,19 @@ def _quantiles(loads: list[Figures], metric: str) -> Series:
     for found in loads:
         for name, value in getattr(found, metric).items():
             yield {**_load(found), "percentile": name}, value
+
+
+def _changes(report: Report) -> Series:
+    compared = report.evidence.compared
+    for change in compared.changes if compared is not None else ():
+        if change.change is not None:
+            yield (
+                {
+                    "metric": change.metric,
+                    "load": words.clean(change.load, 80),
+                    "class": words.clean(change.cls or "", 80),
+                    "percentile": words.clean(change.percentile, 20),
+                    "status": change.status,
+                },
+                change.change,
+            )

@@ -10,6 +10,7 @@ from machine_formats import BARE, REPORTS, hostile
 from made_reports import EVIDENCE, REPORT
 from prometheus_client.parser import text_string_to_metric_families
 
+from auditor.compared import Change, Comparison
 from auditor.report.prometheus import render
 
 
@@ -78,6 +79,22 @@ def test_loads_and_their_failed_requests():
     assert _value(REPORT, "ttft_seconds", load="slo", percentile="p50") == 1.2
     assert _value(REPORT, "ttft_seconds", load="slo", percentile="p95") == math.inf
     assert _value(REPORT, "stream_tokens_per_second", load="slo", percentile="p05") == 0
+
+
+def test_changes_against_a_baseline():
+    slower = Change(metric="ttft", load="slo", status="worse", percentile="p95", change=0.2)
+    unknown = Change(metric="e2e", load="slo", status="unclear")
+    compared = Comparison(
+        name="chat-prod",
+        date="2026-03-01",
+        baseline=("runs/1",),
+        changes=(slower, unknown),
+        min_effect=0.1,
+        confidence=0.95,
+    )
+    report = replace(REPORT, evidence=replace(EVIDENCE, compared=compared))
+    assert _value(report, "change_ratio", metric="ttft", percentile="p95", status="worse") == 0.2
+    assert not [labels for name, labels, _ in _series(report) if labels.get("metric") == "e2e"]
 
 
 def test_what_was_not_observed_has_no_series():
