@@ -22,7 +22,7 @@ File = Annotated[
     Path | None,
     typer.Argument(
         metavar="FILE",
-        help="A Kubernetes manifest, compose file, Helm values or start script.",
+        help="A Kubernetes manifest, compose file, Helm values, start script or systemd unit; - is stdin.",
         show_default=False,
     ),
 ]
@@ -98,6 +98,7 @@ def command(
     audit init --url http://127.0.0.1:8000/v1 --prometheus http://127.0.0.1:9090
     audit init deployment.yaml --accelerator h100-sxm -o prod.yaml
     audit init compose.yaml --pick vllm
+    kubectl get deployment,service -o yaml | audit init -
     audit init --launch "vllm serve meta-llama/Llama-3.1-8B-Instruct --max-model-len 32k"
     """
     from auditor.init.write import profile_text
@@ -126,7 +127,7 @@ def _draft(file: Path | None, url: str | None, launch: str | None, pick: str | N
 
     deployed = Draft()
     if file is not None:
-        deployed = from_file(file, Path(), pick)
+        deployed = from_file(Path("/dev/stdin") if str(file) == "-" else file, Path(), pick)
     if launch is not None:
         from auditor.init.draft import merged
 

@@ -15,6 +15,8 @@ from auditor.monitoring.documents import Unreadable, documents
 
 __all__ = ["from_file", "from_launch"]
 
+_EXEC = re.compile(r"(?m)^ExecStart=[-@:+!]*")  # of a systemd unit, with what it may say before the command
+
 
 def from_launch(line: str, folder: Path) -> Draft:
     """What a launch line says. Raises UsageError."""
@@ -93,8 +95,8 @@ def _named(serving: Sequence[Container]) -> dict[str, Container]:
 
 
 def _script(text: str, path: Path, folder: Path) -> Draft:
-    """What a start script or a file with a launch line says."""
+    """What a start script, a systemd unit or a file with a launch line says."""
     try:
-        return draft_of_line(read_line(script_words(text)), folder, path.name)
+        return draft_of_line(read_line(script_words(_EXEC.sub("", text))), folder, path.name)
     except UsageError as error:
         raise UsageError(f"{path}: no manifest, compose file, values file or start script: {_reason(error)}") from None

@@ -26,7 +26,7 @@ _SECRET_FIELDS = ("api_key", "secret")
 _VARIABLE = re.compile(r"\$(?:\((\w+)\)|\{(\w+)(?::?-([^{}]*))?\}|(\w+))")
 _UNKNOWN = re.compile(r"\$[\w{(]")
 _SHELL = re.compile(r"(?:.*/)?(?:ba|da|a|z)?sh")
-_ASSIGNMENT = re.compile(r"(?:--env=)?([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_ASSIGNMENT = re.compile(r"(?:--env=|Environment=)?([A-Za-z_]\w*)=(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -253,6 +253,28 @@ def test_prefill_and_decode_are_two_of_which_one_is_chosen(read):
     assert (draft.context, draft.sources) == (16000, ("file.yaml, prefill",))
 
 
+def test_a_systemd_unit(read):
+    unit = (
+        f'[Service]\nEnvironment="VLLM_API_KEY={KEY}"\nExecStart=-/opt/v/bin/vllm serve m --port 9000\nRestart=always\n'
+    )
+    draft = read(unit, "vllm.service")
+    assert draft.deployment["launch"].value == "/opt/v/bin/vllm serve m --port 9000"
+    assert draft.endpoint["url"].value == "http://127.0.0.1:9000/v1"
+    assert draft.endpoint["api_key_env"].value == "VLLM_API_KEY"
+    assert KEY not in profile_text(draft, "p.yaml")
+
+
+def test_what_a_cluster_says_of_what_runs_in_it(read):
+    """A list, with the state that the server adds."""
+    (deployment, service) = (
+        part.replace("\n", "\n  ").replace("\n  ", "\n- ", 1) for part in (DEPLOYMENT, SERVICE.partition("---")[2])
+    )
+    status = "  status: {replicas: 7, readyReplicas: 7}\n"
+    draft = read(f"apiVersion: v1\nkind: List\nitems:{deployment}\n{status}{service}\n", "-")
+    assert (draft.name, draft.deployment["replicas"].value) == ("llama", 3)
+    assert draft.endpoint["url"].value == "http://llama-svc.serving.svc:8080/v1"
+
+
 def test_a_start_script(read):
     draft = read(
         f"#!/bin/bash\nMODEL=Qwen/Qwen3-32B\nexport HF_TOKEN={KEY}\nvllm serve $MODEL -tp 2 &\nwait\n", "start.sh"

@@ -1,9 +1,12 @@
 """Presets: what they spend beside what a profile allows."""
 
+import json
+import sys
 from dataclasses import replace
 
 import pytest
 
+from auditor.__main__ import main
 from auditor.loading import load_profile
 from auditor.plan.presets import with_preset
 from auditor.profile import Budget
@@ -33,3 +36,11 @@ def test_nothing_else_changes(profile):
     assert found.probe.confidence == 0.999
     assert replace(found, probe=surer.probe) == surer
     assert (found.probe.seed, found.probe.allow_load) == (7, True)
+
+
+def test_an_audit_keeps_the_budget_that_it_was_given(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["audit", "run", "embedded", "--offline", "--preset", "ci", "-o", "json=-"])
+    with pytest.raises(SystemExit):
+        main()
+    probe = json.loads(capsys.readouterr().out)["evidence"]["profile"]["probe"]
+    assert probe["budget"] == {"duration": 85.0, "requests": 600, "tokens": 2_000_000}
