@@ -13,7 +13,7 @@ from auditor.evidence import Evidence
 from auditor.loading import Loaded
 from auditor.measurement import Snapshot
 from auditor.probe.passive import LENGTHS, TIMES, Subject, look
-from auditor.probe.prometheus import Prometheus
+from auditor.probe.prometheus import of_profile
 from auditor.probe.scrape import scraper
 from auditor.profile import EngineName, Profile
 from auditor.watch import Observed
@@ -67,8 +67,7 @@ async def _seen(evidence: Evidence, loaded: Loaded, seconds: float, concepts: Se
     model = served.model if served is not None and served.model is not None else profile.endpoint.model
     version = settings.engine_version if settings is not None else None
     subject = Subject(engine=evidence.engine, version=version, model=model, labels=profile.monitoring.selector)
-    key, verify, ca = loaded.keys.get("prometheus"), profile.endpoint.verify_tls, profile.endpoint.ca_file
-    async with Prometheus(profile.monitoring.prometheus or "", key=key, verify_tls=verify, ca=ca) as prometheus:
+    async with of_profile(profile, loaded.keys.get("prometheus")) as prometheus:
         return await look(prometheus, subject, seconds, concepts)
 
 
