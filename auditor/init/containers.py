@@ -158,6 +158,8 @@ def draft_of_line(line: Line, folder: Path, where: str, devices: int | None = No
         endpoint["api_key_env"] = Said(line.key, "the server wants a key: put it into this variable")
     notes = [f"{missing} was left out of the launch line: the variable is not known here" for missing in line.left_out]
     notes += [f"the engine would refuse this: {problem}" for problem in launch.problems]
+    if config := re.search(r"--config[= ](\S+)", line.text):
+        notes.append(f"deployment: what {config[1]} sets is not read; write it as flags or as fields")
     deployment, more = _deployment(line, folder, devices)
     return Draft(
         name=_plain(str(served or fields.get("model") or launch.engine)),

@@ -253,6 +253,11 @@ def test_prefill_and_decode_are_two_of_which_one_is_chosen(read):
     assert (draft.context, draft.sources) == (16000, ("file.yaml, prefill",))
 
 
+def test_settings_in_a_file_of_the_engine_are_not_passed_over(read):
+    notes = read("vllm serve m --config /etc/vllm.yaml\n", "x.sh").notes
+    assert "deployment: what /etc/vllm.yaml sets is not read; write it as flags or as fields" in notes
+
+
 def test_a_systemd_unit(read):
     unit = (
         f'[Service]\nEnvironment="VLLM_API_KEY={KEY}"\nExecStart=-/opt/v/bin/vllm serve m --port 9000\nRestart=always\n'
