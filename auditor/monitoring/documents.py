@@ -104,24 +104,30 @@ def _unwrapped(item: Mapping[str, Any], depth: int) -> Iterator[Mapping[str, Any
         return
     if not texts:
         yield item
-    for name, text in texts.items():
+    for name, held in texts.items():
         try:
-            yield from documents(text, depth + 1)
+            yield from documents(_unpacked(held) if isinstance(held, _Packed) else held, depth + 1)
         except Unreadable as error:
             yield Unreadable(f"{name}: {error}")
+
+
+class _Packed(str):
+    """Text in base64, gzipped or plain."""
+
+    __slots__ = ()
 
 
 def _carried(item: Mapping[str, Any]) -> dict[str, str]:
     """The texts inside a wrapper, by the name of what holds each; raises Unreadable for what it only points to."""
     spec = mapping(item.get("spec"))
     if item.get("kind") == "ConfigMap":
-        binary = {str(k): _unpacked(v) for k, v in mapping(item.get("binaryData")).items() if _is_file(k)}
+        binary = {str(k): _Packed(v) for k, v in mapping(item.get("binaryData")).items() if _is_file(k)}
         return {str(k): v for k, v in mapping(item.get("data")).items() if isinstance(v, str) and _is_file(k)} | binary
     if isinstance(spec.get("json"), str):
         return {"spec.json": spec["json"]}
     if item.get("kind") == "GrafanaDashboard":
         if spec.get("gzipJson"):
-            return {"spec.gzipJson": _unpacked(spec["gzipJson"])}
+            return {"spec.gzipJson": _Packed(spec["gzipJson"])}
         outside = [key for key in _OUTSIDE if spec.get(key)]
         if outside:
             raise Unreadable(f"its dashboard is kept outside the file (spec.{outside[0]})")
@@ -132,10 +138,10 @@ def _is_file(key: Any) -> bool:
     return str(key).endswith(_NESTED)
 
 
-def _unpacked(value: Any) -> str:
-    """Text out of base64, gzipped or plain."""
+def _unpacked(text: _Packed) -> str:
+    """What was packed; raises Unreadable."""
     try:
-        data = base64.b64decode(text_of(value), validate=False)
+        data = base64.b64decode(text, validate=False)
         if data[:2] == b"\x1f\x8b":
             reader = zlib.decompressobj(wbits=31)
             data = reader.decompress(data, MAX_CHARACTERS + 1)

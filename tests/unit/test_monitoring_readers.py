@@ -148,7 +148,12 @@ def test_packed_dashboards_are_unpacked() -> None:
     assert drawn({"kind": "GrafanaDashboard", "spec": {"gzipJson": packed(board(A))}}) == ["up"]
     assert drawn({"kind": "ConfigMap", "binaryData": {"d.json": packed(board(A))}}) == ["up"]
     broken = held({"kind": "GrafanaDashboard", "spec": {"gzipJson": "H4sIAAAAnonsense"}})
-    assert broken.unreadable == ["f: packed in a way that cannot be read"]
+    assert broken.unreadable == ["f: spec.gzipJson: packed in a way that cannot be read"]
+    beside = held(
+        {"kind": "ConfigMap", "data": {"a.json": json.dumps(board(A))}, "binaryData": {"b.json": "!", "c.json": 7}}
+    )
+    assert [asked.text for asked in beside.queries] == ["up"]
+    assert len(beside.unreadable) == 2
 
 
 @pytest.mark.parametrize("key", ["url", "configMapRef", "grafanaCom", "jsonnet"])
