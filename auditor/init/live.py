@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
@@ -20,6 +21,7 @@ from auditor.profile import Endpoint, Profile, is_loopback
 
 __all__ = ["draft_of_look", "from_endpoint"]
 
+_SHARED = 0.1  # of the prompt tokens: less is what templates have in common
 _FLAGS = {"endpoint.url": "--url", "endpoint.api_key_env": "--api-key-env"}
 _DECLARED = (
     *("engine_version", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization"),
@@ -139,4 +141,15 @@ def _users(seen: Look) -> Draft:
     found = snapshot(pages, name, 0.0, "before", version=seen.values.get("engine_version")) if is_known(name) else None
     if found is None:
         return Draft()
-    return users(found.histograms, seen.values.get("max_model_len"), "the engine", "since it started")
+    draft = users(found.histograms, seen.values.get("max_model_len"), "the engine", "since it started")
+    return replace(draft, notes=(*draft.notes, *_shared(found.values)))
+
+
+def _shared(values: Mapping[str, float]) -> tuple[str, ...]:
+    """A word on prompts that begin alike, where the engine's prefix cache says that many do."""
+    hits, queries = values.get("prefix_hits"), values.get("prefix_queries")
+    if not hits or not queries or hits < _SHARED * queries:
+        return ()
+    return (
+        f"shared_prefix: {hits / queries:.0%} of the prompt tokens were in the prefix cache: declare what is shared",
+    )

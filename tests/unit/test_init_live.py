@@ -31,7 +31,7 @@ def histogram(name, total, buckets):
     ]
 
 
-def page(requests=200):
+def page(requests=200, more=()):
     """A vLLM page that saw `requests`: half of the prompts up to 100 tokens, 90 % up to 200, all up to 500."""
     of = requests // 10
     prompt = [("100.0", 5 * of), ("200.0", 9 * of), ("500.0", 10 * of), ("+Inf", 10 * of)]
@@ -43,6 +43,7 @@ def page(requests=200):
         *histogram("vllm:request_prompt_tokens", 30000.0, prompt),
         *histogram("vllm:request_generation_tokens", 2000.0, output),
         *histogram("vllm:time_to_first_token_seconds", 70.0, ttft),
+        *more,
     ]
     return reply("\n".join(lines) + "\n", kind="text/plain; version=0.0.4")
 
@@ -88,12 +89,27 @@ def test_the_profile_of_it_is_valid(tmp_path):
     assert profile.endpoint.model == "prod-llama"
 
 
-@pytest.mark.parametrize(("requests", "said"), [(0, "saw 0 requests since it started"), (90, "saw 90 requests since it started")])
+@pytest.mark.parametrize(
+    ("requests", "said"), [(0, "saw 0 requests since it started"), (90, "saw 90 requests since it started")]
+)
 def test_few_requests_leave_the_lengths_assumed(tmp_path, requests, said):
     found, _ = draft({**SEEN, "GET /metrics": page(requests)}, tmp_path)
     assert found.lengths is None
     assert any(said in note for note in found.notes)
     assert "assumed, in tokens" in profile_text(found, "p.yaml")
+
+
+@pytest.mark.parametrize(("hits", "notes"), [(2400, ("30% of the prompt tokens",)), (700, ())])
+def test_a_cache_that_hits_says_that_prompts_begin_alike(tmp_path, hits, notes):
+    counters = [
+        "# TYPE vllm:prefix_cache_queries counter",
+        'vllm:prefix_cache_queries_total{engine="0",model_name="m"} 8000.0',
+        "# TYPE vllm:prefix_cache_hits counter",
+        f'vllm:prefix_cache_hits_total{{engine="0",model_name="m"}} {hits}.0',
+    ]
+    found, _ = draft({**SEEN, "GET /metrics": page(more=counters)}, tmp_path)
+    assert len(found.notes) == len(notes)
+    assert all(said in note for said, note in zip(notes, found.notes, strict=True))
 
 
 def test_without_a_metrics_page_the_draft_says_so(tmp_path):
