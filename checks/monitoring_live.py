@@ -116,6 +116,10 @@ def m412_processes(evidence: Evidence) -> Iterator[Finding]:
 def m423_scraped(evidence: Evidence) -> Iterator[Finding]:
     """Without a target nothing is there, whatever the panels say: that decides."""
     watch = evidence.watch
+    if watch is not None and watch.active is None and watch.labels:
+        why = f"{watch.url} tells no targets, as Thanos and Mimir do not; the service's series are there."
+        yield _PART.finding("M423", "pass", why)
+        return
     if watch is None or watch.active is None:
         asked = watch is not None and evidence.profile.monitoring.prometheus is not None
         why = "; ".join(watch.problems) if watch is not None and watch.problems else _NO_WATCH
