@@ -146,6 +146,9 @@ def test_a_broken_connection_is_not_mistaken_for_a_closed_pipe(pipeline, audit):
         ("run", "x.yaml", "--only", ""),
         ("run", "x.yaml", "--today", "tomorrow"),
         ("run", "x.yaml", "--on-inconclusive", "maybe"),
+        ("run", "x.yaml", "--passive", "--offline"),
+        ("run", "x.yaml", "--passive", "--window", "0s"),
+        ("run", "x.yaml", "--passive", "--window", "a day"),
         ("explain", "K999"),
         ("catalog", "planets"),
         ("judge",),
@@ -179,6 +182,15 @@ def test_options_reach_the_pipeline(pipeline, audit):
     assert pipeline.options == Options(
         only=("W", "K"), offline=True, save=Path("kept"), on_inconclusive="pass", today="2026-01-31"
     )
+
+
+def test_a_passive_audit_looks_back_a_day_unless_told(pipeline, audit):
+    audit("run", "p.yaml")
+    assert pipeline.options.passive is None
+    audit("run", "p.yaml", "--passive")
+    assert pipeline.options.passive == 86_400
+    audit("run", "p.yaml", "--passive", "--window", "7d")
+    assert pipeline.options.passive == 604_800
 
 
 def test_json_on_stdout_is_alone_there(pipeline, audit):
