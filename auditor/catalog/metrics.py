@@ -6,7 +6,7 @@ of one concept are alternatives, most preferred first: take the first that a pag
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, Literal
@@ -39,6 +39,7 @@ Type = Literal["counter", "gauge", "histogram", "summary"]
 Kind = Literal["engine", "gateway", "exporter"]
 _NEWEST = (1 << 30,)
 _AS_WRITTEN = ("name", "concept", "type", "unit", "replaced_by", "labels")
+_PERCENTILE = re.compile(r"(\w[\w:]*)_p\d{2,3}")
 _SUFFIX = re.compile(r"_(bucket|sum|count)$")
 
 
@@ -182,7 +183,15 @@ def _carriers(sample_name: str) -> tuple[Metric, ...]:
     found = index.get(sample_name) or index.get(_SUFFIX.sub("", sample_name), ()) or _by_ending(sample_name)
     if _SUFFIX.search(sample_name) and sample_name not in index:
         return tuple(m for m in found if m.type in ("histogram", "summary"))
-    return found
+    return found or _percentiles(sample_name)
+
+
+def _percentiles(sample_name: str) -> tuple[Metric, ...]:
+    """A distribution's percentile that a gateway computed itself, as a gauge: time_to_first_token_seconds_p99."""
+    match = _PERCENTILE.fullmatch(sample_name)
+    found = _carriers(match[1]) if match else ()
+    open_ones = (m for m in found if m.type in ("histogram", "summary") and not _catalogue()[m.engine].complete)
+    return tuple(replace(m, name=sample_name, type="gauge") for m in open_ones)
 
 
 @cache

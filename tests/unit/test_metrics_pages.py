@@ -103,6 +103,8 @@ def test_an_unknown_engine_is_the_one_on_its_page() -> None:
         ("gateway_completion_tokens_total", "generation_tokens"),
         ("edge_kv_cache_utilization", "kv_usage"),
         ("acme_gpu_used_vram", "gpu_memory"),
+        ("time_to_first_token_seconds_p99", "ttft"),
+        ("edge_tpot_ms_p50", "tpot"),
     ],
 )
 def test_names_that_all_agree_on_are_known_under_any_prefix(name: str, concept: str) -> None:
@@ -110,7 +112,14 @@ def test_names_that_all_agree_on_are_known_under_any_prefix(name: str, concept: 
 
 
 @pytest.mark.parametrize(
-    "name", ["vllm:mean_time_to_first_token_seconds", "sglang:x_output_tokens_total", "x_prompt_tokens_total"]
+    "name",
+    [
+        "vllm:mean_time_to_first_token_seconds",
+        "sglang:x_output_tokens_total",
+        "x_prompt_tokens_total",
+        "vllm:x_p99",
+        "vllm:time_to_first_token_seconds_p99",
+    ],
 )
 def test_no_prefix_of_an_engine_whose_names_are_all_listed(name: str) -> None:
     assert catalogue.lookup(name) == ()

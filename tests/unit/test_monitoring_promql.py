@@ -33,6 +33,8 @@ TTFT = "vllm:time_to_first_token_seconds"
         ("increase(vllm:generation_tokens_total[1m])", "tps"),
         ("sum(increase(vllm:generation_tokens_total[1h])) / 3600", "tps"),
         ("sglang:gen_throughput", "tps"),
+        ("max(time_to_first_token_seconds_p99)", "ttft"),
+        ('gateway_time_to_first_token_seconds{quantile="0.95"}', "ttft"),
         (
             "1 / (rate(vllm:inter_token_latency_seconds_sum[5m]) / rate(vllm:inter_token_latency_seconds_count[5m]))",
             "tps",
