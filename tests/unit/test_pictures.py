@@ -46,6 +46,25 @@ def test_nothing_is_drawn_of_nothing():
     assert gallery(replace(healthy(), evidence=bare, findings=())) == []
 
 
+@pytest.mark.parametrize("part", ["geometry", "device", "settings", "served", "plan", "coverage"])
+def test_what_is_unknown_takes_away_its_own_pictures_alone(part):
+    lacking = gallery(_with(replace(failing().evidence, **{part: None})))
+    assert {"ttft", "tps", "cache"} <= {picture.key for picture in lacking}
+
+
+@pytest.mark.parametrize("odd", [{"ttft": 0.0}, {"prompt_tokens": 0, "asked_prompt_tokens": 0}, {"output_tokens": 1}])
+def test_numbers_at_the_edge_are_drawn_too(odd):
+    samples = [replace(make_sample(i), **odd) for i in range(5)]
+    assert gallery(_with(with_slo(make_evidence(), make_measurement(samples))))
+
+
+@pytest.mark.parametrize("ttft_slo", [{"p100": 1.0}, {"p99.99": 1e6}, {"p50": 1e-9}])
+def test_percentiles_and_limits_at_the_edge_are_drawn_too(ttft_slo):
+    evidence = make_evidence()
+    profile = replace(evidence.profile, slo=replace(evidence.profile.slo, ttft=ttft_slo))
+    assert "latency-w110" in {p.key for p in gallery(_with(replace(evidence, profile=profile)))}
+
+
 # ---------------------------------------------------------------------------------------------------------------- TTFT
 
 

@@ -84,10 +84,10 @@ def _picture(report: Report, rule: str, objectives: Sequence[Objective]) -> Pict
 def _curves(evidence: Evidence, objectives: Sequence[Objective]) -> Iterator[_Curve]:
     for cls in dict.fromkeys(o.cls for o in objectives):
         seconds = [t for _, t in slo.readings(evidence, next(o for o in objectives if o.cls == cls))]
-        if not any(map(math.isfinite, seconds)):
-            continue
-        floor = objectives[0].metric == "tps"
-        yield _Curve(cls, [1 / t if floor else t for t in sorted(seconds) if t > 0], floor)
+        taken = [t for t in sorted(seconds) if t > 0]
+        if taken and math.isfinite(taken[0]):
+            floor = objectives[0].metric == "tps"
+            yield _Curve(cls, [1 / t if floor else t for t in taken], floor)
 
 
 # ------------------------------------------------------------------------------------------------------------- drawing
