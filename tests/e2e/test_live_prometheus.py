@@ -15,14 +15,17 @@ from auditor.emulator.process import start_process
 from auditor.emulator.spec import spec_from
 from auditor.evidence import CoverageItem, Evidence, Report
 from auditor.loading import load_profile
+from auditor.report.json import render
+from auditor.report.schema import report_schema
 from auditor.watch import Answer, Watch
 from tests.e2e.scenario import HEALTHY, ROOT, changed
 from tests.prometheus import free_port, needs_prometheus, prometheus
+from tests.published import problems
 
 pytestmark = [pytest.mark.slow, needs_prometheus]
 
 DEAD = "vllm:gpu_cache_usage_perc"  # what vLLM 0.18.0 shows no more (removed in 0.12)
-SHORT = "sum(rate(vllm:generation_tokens_total[1s]))"  # holds one scrape of those that come once a second
+SHORT = "sum(rate(vllm:generation_tokens_total[500ms]))"  # holds at most one scrape of those that come once a second
 WRONG_LABEL = 'vllm:num_requests_running{model_name="nobody"}'
 PANELS = {"KV before": DEAD, "Too short": SHORT, "Nobody": WRONG_LABEL, "By the rule": "job:tokens:rate1m"}
 RULES = """
@@ -179,11 +182,15 @@ def test_a_saved_run_is_judged_again_to_the_last_byte(ran: Ran) -> None:
         assert RENDERERS[name](again) == RENDERERS[name](ran.report) == RENDERERS[name](other)
 
 
+def test_the_report_with_all_that_was_asked_fits_its_schema(ran: Ran) -> None:
+    assert problems(json.loads(render(ran.report)), report_schema()) == []
+
+
 def test_the_rules_see_what_is_wrong_with_it(ran: Ran) -> None:
     """Short windows, a dead target, an alert on a dead series and one that is not loaded, panels without an answer."""
     found = [(f.rule, f.why) for f in ran.report.findings if f.status in ("warn", "fail")]
     for rule, said in (
-        ("M422", "more.json: Too short takes a rate over 1 s"),
+        ("M422", "more.json: Too short takes a rate over 500 ms"),
         ("M423", "1 of 2 targets of the service are down"),
         ("M424", "alert Silent can never fire"),
         ("M424", "OnlyInTheFile is not loaded"),
