@@ -199,7 +199,11 @@ class _Sides:
         if not self.same or not ended:
             return self._told("mean time per token", server, client, "s a token", unsure="not the same requests")
         slower = client > server
-        note = "tokens are held up between engine and client" if slower else "the panel's tokens are slower than here"
+        note = (
+            "tokens are held up on the way to the client, or read late there"
+            if slower
+            else "the panel's tokens are slower than here"
+        )
         return self._told("mean time per token", server, client, "s a token", note=note)
 
     # ------------------------------------------------------------------------------------------------------- KV in use
