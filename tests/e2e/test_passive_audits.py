@@ -8,10 +8,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 import yaml
 
 from auditor import run
+from auditor.emulator.process import start_process
+from auditor.emulator.spec import spec_from
 from auditor.errors import NothingMeasured, UsageError
 from auditor.evidence import Report
 from auditor.loading import load_profile
@@ -180,3 +183,41 @@ def test_no_prometheus_is_one_line(tmp_path):
     (tmp_path / "none").mkdir()
     with pytest.raises(UsageError, match="--passive reads Prometheus alone"):
         _audited(tmp_path / "none", None)
+
+
+@pytest.mark.slow
+def test_what_a_scraped_engine_served_is_counted_to_the_last_request(tmp_path):
+    """The emulator under a Prometheus that scrapes it every second: 40 requests of 8 users, up to 6 tokens each."""
+    (tmp_path / "profile.yaml").write_text(yaml.safe_dump(HEALTHY))
+    declared = run.declare(load_profile(tmp_path / "profile.yaml"), run.Options(offline=True))
+    spec = spec_from(declared.profile, declared.geometry, declared.device, declared.settings)
+    url, stop = asyncio.run(start_process(spec))
+
+    async def served(address):
+        async with httpx.AsyncClient(trust_env=False, timeout=60) as client, Prometheus(address) as asked:
+            while not await asked.query('up{job="engine"} == 1'):
+                await asyncio.sleep(0.2)
+            await asyncio.sleep(3)  # scraped before its first request: what appears then counts from nothing
+            model = (await client.get(f"{url}/models")).json()["data"][0]["id"]
+            body = {"model": model, "messages": [{"role": "user", "content": "word " * 50}], "max_tokens": 6}
+            usage: list[dict[str, int]] = []
+            for _ in range(5):
+                answers = await asyncio.gather(*(client.post(f"{url}/chat/completions", json=body) for _ in range(8)))
+                assert {answer.status_code for answer in answers} == {200}
+                usage += [answer.json()["usage"] for answer in answers]
+            await asyncio.sleep(3)
+            return usage, await passive.look(asked, passive.Subject(engine="vllm"), 60.0)
+
+    try:
+        with prometheus(tmp_path / "prom", {"engine": [url.split("/")[2]]}) as address:
+            usage, seen = asyncio.run(served(address))
+    finally:
+        stop()
+    assert {c: seen.histograms[c].count for c in ("ttft", "e2e", "prompt_len")} == {
+        "ttft": 40,
+        "e2e": 40,
+        "prompt_len": 40,
+    }
+    assert seen.histograms["prompt_len"].sum == sum(each["prompt_tokens"] for each in usage)
+    assert seen.values["generation_tokens"] == sum(each["completion_tokens"] for each in usage)
+    assert (seen.values["requests"], seen.values["unknown"], seen.values["restarts"]) == (40, 0, 0)
