@@ -23,6 +23,7 @@ ALERTS = "alert rules of Grafana"
 _MOST_DASHBOARDS = 500
 _PAGE = 500
 _AT_ONCE = 4
+_MOST_LIBRARY_PANELS = 100
 _DEEPEST = 50  # objects within objects
 _LONGEST_TITLE = 80
 
@@ -54,6 +55,8 @@ class Grafana:
             "where": where,
         }
         self._given = url
+        self._reading = asyncio.Lock()
+        self._library: dict[str, Mapping[str, Any] | None] = {}
         self._api = Api(url, what="Grafana", endings=("/dashboards", "/api"), **self._asked)
 
     async def __aenter__(self) -> "Grafana":
@@ -136,7 +139,28 @@ class Grafana:
         board = reply.get("dashboard") if isinstance(reply, dict) else None
         if not isinstance(board, dict):
             return f"{self._api.where}: dashboard {title} is none"
+        board = await self._with_library(board)
         return Document(name=f"grafana: {title or uid}", text=json.dumps(board), kind="dashboard")
+
+    async def _with_library(self, board: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The dashboard with the library panels that it refers to, as an export for sharing carries them along."""
+        wanted = list(dict.fromkeys(_library_panels(board)))[:_MOST_LIBRARY_PANELS]
+        async with self._reading:  # dashboards that are read at once share their panels
+            found = {uid: model for uid in wanted if (model := await self._library_panel(uid)) is not None}
+        elements = {uid: {"uid": uid, "kind": 1, "model": model} for uid, model in found.items()}
+        return {**board, "__elements": elements} if elements else board
+
+    async def _library_panel(self, uid: str) -> Mapping[str, Any] | None:
+        """The model of a library panel; None where it cannot be read, which the dashboard's reader then tells."""
+        if uid not in self._library:
+            try:
+                reply = await self._api.get(f"/api/library-elements/{uid}")
+            except Refused:
+                reply = None
+            result = reply.get("result") if isinstance(reply, dict) else None
+            model = result.get("model") if isinstance(result, dict) else None
+            self._library[uid] = model if isinstance(model, dict) else None
+        return self._library[uid]
 
     async def _datasource(self, dashboards: Sequence[Document]) -> str | None:
         """The uid of the Prometheus: what most panels name, else the default one that Grafana lists."""
@@ -191,6 +215,19 @@ def _datasources(node: Any, depth: int = 0) -> Iterator[str]:
     elif isinstance(node, list):
         for child in node:
             yield from _datasources(child, depth + 1)
+
+
+def _library_panels(node: Any, depth: int = 0) -> Iterator[str]:
+    """The uids of the library panels in a dashboard of which it holds no more than the name."""
+    if depth > _DEEPEST:
+        return
+    if isinstance(node, dict):
+        reference = node.get("libraryPanel")
+        if isinstance(reference, dict) and isinstance(reference.get("uid"), str) and not node.get("targets"):
+            yield _safe(reference["uid"])
+        node = list(node.values())
+    for child in node if isinstance(node, list) else ():
+        yield from _library_panels(child, depth + 1)
 
 
 def _safe(uid: str) -> str:

@@ -12,6 +12,7 @@ from auditor import monitored
 from auditor.evidence import Evidence
 from auditor.loading import Loaded
 from auditor.loading.profile import parse_profile
+from auditor.monitoring.coverage import coverage
 from auditor.probe.api import Refused, Unanswered, Unreachable
 from auditor.probe.grafana import ALERTS, Grafana
 from auditor.testing import make_evidence
@@ -116,6 +117,29 @@ def test_only_dashboards_that_show_the_service_are_kept() -> None:
     assert json.loads(found.text)["title"] == "vLLM"
     assert problems == (f"monitoring.grafana: {fake.origin} /api/dashboards/uid/gone: Dashboard not found",)
     assert {one.headers["authorization"] for one in fake.asked} == {f"Bearer {TOKEN}"}
+
+
+def test_library_panels_are_fetched_once_and_kept_with_the_dashboards_that_use_them() -> None:
+    """GET /api/library-elements/:uid; an export for sharing carries the same models along as __elements."""
+    stub = {"type": "timeseries", "title": "KV", "libraryPanel": {"uid": "lib-1", "name": "KV"}}
+    lost = {"title": "Lost", "libraryPanel": {"uid": "lib-2", "name": "Lost"}}
+    board = dashboard("vLLM")
+    board["dashboard"]["panels"] = [stub, {"type": "row", "panels": [stub, lost]}]
+    two = [FOUND[0], {**FOUND[0], "uid": "vllm-2", "title": "second"}]
+    model = {"type": "timeseries", "title": "KV", "targets": [{"expr": "max(vllm:kv_cache_usage_perc)"}]}
+    answers = {
+        "GET /api/search": reply(two),
+        "GET /api/dashboards/uid/vllm-1": reply(board),
+        "GET /api/dashboards/uid/vllm-2": reply(board),
+        "GET /api/library-elements/lib-1": reply({"result": {"uid": "lib-1", "name": "KV", "kind": 1, "model": model}}),
+        "GET /api/library-elements/lib-2": reply({"message": "library element could not be found"}, 404),
+    }
+    (documents, _), fake = asked(lambda g: g.dashboards(), answers)
+    assert len(documents) == 2
+    assert fake.paths("GET").count("/api/library-elements/lib-1") == 1
+    found = coverage(documents, "vllm", "0.18.0")
+    assert next(item for item in found.items if item.concept == "memory").names == ("vllm:kv_cache_usage_perc",)
+    assert ["Lost" in line for line in found.unreadable] == [True, True]
 
 
 def test_dashboards_of_one_name_are_told_apart() -> None:
