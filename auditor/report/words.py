@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from auditor import units
 from auditor.evidence import Finding, Number, Report
 from auditor.report.harmless import clean, clip
+from auditor.watch import Observed
 
 __all__ = [
     "ORDER",
@@ -179,6 +180,7 @@ def context(report: Report) -> list[str]:
         f"{profile.traffic.target_concurrency} requests in flight" if profile.traffic.target_concurrency else None,
         None if emulated else profile.endpoint.url,
         "offline" if evidence.offline else None,
+        _passive(evidence.observed),
         report.date,
     ]
     return [clean(part, 100) for part in parts if part]
@@ -193,6 +195,13 @@ def asides(report: Report) -> list[tuple[str, str]]:
         ("Stopped early", report.interrupted),
     )
     return [(label, clean(text)) for label, text in found if text]
+
+
+def _passive(observed: Observed | None) -> str | None:
+    """That nothing was sent, and how far back was looked instead."""
+    if observed is None or not observed.passive:
+        return None
+    return f"passive, {(observed.window or 0.0) / 3600:.3g} h of {observed.source}"
 
 
 def unsent(report: Report) -> str | None:

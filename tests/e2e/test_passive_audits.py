@@ -20,6 +20,7 @@ from auditor.evidence import Report
 from auditor.loading import load_profile
 from auditor.probe import passive
 from auditor.probe.prometheus import Prometheus
+from auditor.report import words
 from auditor.report.renderers import RENDERERS
 from tests.e2e.scenario import HEALTHY, changed
 from tests.prometheus import free_port, needs_prometheus, prometheus
@@ -120,6 +121,7 @@ def test_a_window_that_meets_its_slos_passes_by_exact_counts(history, tmp_path):
     assert (seen.engine, report.evidence.engine) == ("vllm", "vllm")
     told = json.loads(RENDERERS["json"](report))["evidence"]["observed"]["slices"][1]
     assert told["counts"] == {"ttft": 25, "tpot": 25}  # five samples of 15 s, 5 requests each
+    assert f"passive, 2 h of {history}" in words.context(report)
     again = run.judge(tmp_path / "saved", profile=None, options=run.Options())
     assert again == report
 
