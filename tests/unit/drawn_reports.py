@@ -1,14 +1,15 @@
 """Judged reports of the healthy made deployment and of worse ones, for tests of the pictures and the page."""
 
+import math
 from dataclasses import replace
 from functools import cache
 
 from auditor import judgement, plugins, verdict
 from auditor.evidence import Coverage, CoverageItem, Evidence, Finding, Report
-from auditor.measurement import Measurement, Snapshot
+from auditor.measurement import Histogram, Measurement, Snapshot
 from auditor.profile import Lengths, Slo, TrafficClass
 from auditor.testing import make_evidence, make_measurement, make_profile, make_sample, with_slo
-from auditor.watch import Agreement
+from auditor.watch import Agreement, Observed
 
 __all__ = ["failing", "healthy", "offline", "report_of", "stopped"]
 
@@ -45,7 +46,9 @@ def failing() -> Report:
     told = Agreement(
         quantity="mean TTFT", load="slo", server=1.2, client=2.4, unit="s", verdict="differs", note="1.2 s in the queue"
     )
-    report = report_of(replace(with_slo(_wanting(), _overloaded()), truth=(told,)))
+    seen = Histogram(sum=80.0, count=100.0, buckets=((0.5, 60.0), (1.0, 90.0), (2.5, 94.0), (math.inf, 100.0)))
+    users = Observed(source="the metrics page", window=None, histograms={"prompt_len": seen, "ttft": seen})
+    report = report_of(replace(with_slo(_wanting(), _overloaded()), truth=(told,), observed=users))
     return replace(report, findings=tuple(map(_told_apart, report.findings)))
 
 

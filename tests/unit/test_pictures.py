@@ -7,10 +7,11 @@ import pytest
 from drawn_reports import failing, healthy, offline, stopped
 
 from auditor.evidence import Coverage, CoverageItem
-from auditor.report.pictures import cache, ladder, latency, memory, parts, roofline, tps, ttft
+from auditor.measurement import Histogram
+from auditor.report.pictures import cache, ladder, latency, memory, observed, parts, roofline, tps, ttft
 from auditor.report.pictures.gallery import gallery
 from auditor.testing import make_evidence, make_measurement, make_profile, make_sample, make_settings, with_slo
-from auditor.watch import Watch
+from auditor.watch import Observed, Watch
 
 REPORTS = {"healthy": healthy, "failing": failing, "offline": offline, "stopped": stopped}
 
@@ -150,6 +151,38 @@ def test_tps_by_percentile_counts_from_the_fastest():
     pictures = {p.key: p for p in latency.pictures(_with(with_slo(make_evidence(), make_measurement(samples))))}
     (row,) = _rows(pictures["latency-w111"])
     assert (row["95 %"], row["99 %"]) == ("100 tok/s", "20 tok/s")
+
+
+# ------------------------------------------------------------------------------------------------------------ observed
+
+LONG = Histogram(sum=90_000.0, count=100.0, buckets=((100.0, 0.0), (500.0, 50.0), (2000.0, 96.0), (5000.0, 100.0)))
+SLOW = Histogram(sum=80.0, count=100.0, buckets=((0.5, 60.0), (1.0, 90.0), (2.5, 94.0)))
+OBSERVED = Observed(source="Prometheus", window=86400.0, histograms={"prompt_len": LONG, "ttft": SLOW}, passive=True)
+
+
+def _observed():
+    return {p.key: p for p in observed.pictures(_with(make_evidence(observed=OBSERVED)))}
+
+
+def test_observed_lengths_are_told_by_the_bounds_that_hold_them():
+    picture = _observed()["observed-prompt-len"]
+    assert picture.summary == (
+        "Over 100 requests p50 is 100 to 500 tokens, p95 500 to 2,000 tokens, the mean 900 tokens. By Prometheus."
+    )
+    assert picture.drawing.count("<circle") == 5  # a key, and the bounds from the last empty to the first that has all
+    assert [row["Share"] for row in _rows(picture)] == ["0 %", "50 %", "96 %", "100 %"]
+
+
+def test_observed_times_beyond_the_last_bound_are_open():
+    picture = _observed()["observed-ttft"]
+    assert "p95 over 2.5 s" in picture.summary
+    assert "p95 1.5 s" in picture.drawing  # the SLO's line
+
+
+def test_nothing_observed_is_not_drawn():
+    assert observed.pictures(healthy()) == []
+    empty = replace(OBSERVED, histograms={"ttft": Histogram(sum=0.0, count=0.0, buckets=((1.0, 0.0), (2.0, 0.0)))})
+    assert observed.pictures(_with(make_evidence(observed=empty))) == []
 
 
 # -------------------------------------------------------------------------------------------------------- cache, memory

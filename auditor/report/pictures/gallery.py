@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from auditor.evidence import Report
 from auditor.report.picture import Picture
-from auditor.report.pictures import cache, ladder, latency, memory, parts, roofline, tps, ttft
+from auditor.report.pictures import cache, ladder, latency, memory, observed, parts, roofline, tps, ttft
 
 __all__ = ["gallery"]
 
@@ -22,5 +22,6 @@ def gallery(report: Report) -> list[Picture]:
     """Those that the evidence has something to show for."""
     drawn = [picture for draw in _DRAWERS if (picture := draw(report)) is not None]
     return sorted(
-        [*drawn, *latency.pictures(report), *parts.pictures(report)], key=lambda picture: "WHKM".find(picture.question)
+        [*drawn, *latency.pictures(report), *observed.pictures(report), *parts.pictures(report)],
+        key=lambda picture: "WHKM".find(picture.question),
     )

@@ -16,6 +16,7 @@ from auditor.report.figures import latency, rank, rate
 from auditor.report.harmless import clean
 from auditor.report.picture import Bar, Picture, Table, bars
 from auditor.report.pictures.limits import said
+from auditor.report.pictures.shares import SHARES, axis, odds, percent, ticks
 from auditor.report.words import STATUS_WORDS, number, quantity, weight
 from auditor.units import plain
 
@@ -28,7 +29,6 @@ _TITLES = {
     "W112": ("Time of whole requests by percentile", "seconds to the last token"),
     "W114": ("Time to the first answer by percentile", "seconds to the answer's first token"),
 }
-_SHARES = (0.0, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,24 +97,13 @@ def _plot(
     rule: str, curves: Sequence[_Curve], objectives: Sequence[Objective], findings: dict[str, Finding], top: float
 ) -> svg.Plot:
     last = max([*(1 - 1 / len(c.values) for c in curves), *(o.share for o in objectives), 0.9])
-    shares = [s for s in _SHARES if s <= last]
-    x = svg.Axis(1.0, _odds(last), _LEFT, _RIGHT, log=True)
     ends = [end for f in findings.values() if f.measured for end in (f.measured.low, f.measured.high) if end]
     seen = [v for c in curves for v in c.values if math.isfinite(v) and v > 0]
     most = max(*seen, *(o.limit for o in objectives)) * (1.15 if any(c.failed for c in curves) else 1.0)
     y = svg.Axis.over([*seen, *ends, *(o.limit for o in objectives), most], (top + _HIGH, top), log=_wide(seen))
     word = plain if curves[0].floor else lambda seconds: quantity(seconds, "s")
     title = "share of requests that are as fast or faster"
-    return svg.Plot(x, y, title, _TITLES[rule][1], _percent, word, [_odds(s) for s in shares])
-
-
-def _odds(share: float) -> float:
-    """Where a share stands on the axis: one in so many does worse."""
-    return 1 / (1 - min(share, _SHARES[-1]))
-
-
-def _percent(odds: float) -> str:
-    return f"{plain(100 * (1 - 1 / odds), 5)} %"
+    return svg.Plot(axis(last, (_LEFT, _RIGHT)), y, title, _TITLES[rule][1], percent, word, ticks(last))
 
 
 def _wide(seen: Sequence[float]) -> bool:
@@ -136,7 +125,7 @@ def _drawing(
 ) -> str:
     parts = [plot.frame()]
     for objective in objectives:
-        at = plot.x(_odds(objective.share))
+        at = plot.x(odds(objective.share))
         parts.append(svg.line(at, plot.y.start, at, plot.y(objective.limit), "drop"))
     parts += [svg.path(_points(plot, c), f"curve curve{i % 4}") for i, c in enumerate(curves)]
     parts += [_interval(plot, o, findings.get(o.subject)) for o in objectives]
@@ -152,7 +141,7 @@ def _points(plot: svg.Plot, curve: _Curve) -> list[tuple[float, float]]:
     points: list[tuple[float, float]] = []
     last = n - curve.failed - 1
     for i, value in enumerate(curve.values[: last + 1]):
-        place = plot.x(_odds(i / n)), plot.y(value)
+        place = plot.x(odds(i / n)), plot.y(value)
         if i in (0, last) or place[0] - points[-1][0] >= 1:
             points.append(place)
     return [*points, (points[-1][0], plot.y.start if curve.floor else plot.y.end)] if curve.failed else points
@@ -163,7 +152,7 @@ def _interval(plot: svg.Plot, objective: Objective, finding: Finding | None) -> 
     found = finding.measured if finding is not None else None
     if found is None or (found.low is None and found.high is None):
         return ""
-    at = plot.x(_odds(objective.share))
+    at = plot.x(odds(objective.share))
     worst = plot.y.start if objective.metric == "tps" else plot.y.end
     low, high = (worst if end is None else plot.y(end) for end in (found.low, found.high))
     bar = [svg.line(at, low, at, high, "interval"), *(svg.line(at - 4, e, at + 4, e, "interval") for e in (low, high))]
@@ -185,7 +174,7 @@ def _sentence(objective: Objective, finding: Finding | None) -> str:
 
 def _table(curves: Sequence[_Curve]) -> Table:
     n = max(len(c.values) for c in curves)
-    shares = [s for s in _SHARES[1:] if s <= 1 - 1 / n] or [0.5]
+    shares = [s for s in SHARES[1:] if s <= 1 - 1 / n] or [0.5]
     rows = [
         (clean(c.cls or "all", 40), str(len(c.values)), *(c.words(c.at(s)) for s in shares), c.words(c.values[-1]))
         for c in curves
