@@ -21,8 +21,10 @@ __all__ = ["BUSY", "busy", "doubtful", "errors", "lasting", "latency", "seen"]
 
 Verdict = tuple[Status, str, dict[str, Any]]
 BUSY = 0.9  # of the target's load, in the mean over a slice: that slice shows the target
+OVER = 1.1  # times the target: more than it, beyond what a mean over a slice may be off
 TOKENWISE = 1.05  # times as many times per token as first tokens: a histogram of tokens, not of requests
 CONCEPTS = {"ttft": "ttft", "tps": "tpot", "e2e": "e2e"}
+SEEN = 0.95  # of the window: as good as all of it
 _FAILED, _MAYBE = ("errors", "refusals"), ("aborted", "unknown")
 
 
@@ -54,7 +56,8 @@ def latency(evidence: Evidence, window: Observed, objective: Objective, name: st
         if doubt is not None:
             return "inconclusive", f"{why}: they would pass, but {doubt}.", rest | {"missing": doubt}
         return "pass", f"{why}: pass, also in the {_slices(parts)} at the target's load.", rest
-    if status == "fail" and (strange := _strange(evidence, window)):
+    strange = (_strange(evidence, window) or _above(evidence, window, concept, objective)) if status == "fail" else None
+    if strange is not None:
         return "inconclusive", f"{why}: they would fail, but {strange}.", rest | {"missing": strange}
     if status == "fail":
         return "fail", f"{why}: fail, and what the way to users adds comes on top.", rest
@@ -137,6 +140,21 @@ def _doubt(
         counted = f"{_span(at_target)} of {quantity(at_target.n, '')} miss{_worth(at_target, effect)}"
         return f"the {_slices(parts)} at the target's load do not show it: {counted}"
     return None
+
+
+def _above(evidence: Evidence, window: Observed, concept: str, objective: Objective) -> str | None:
+    """Whether an SLO is missed for certain only where users sent more than the target; None if it is without that."""
+    target = evidence.profile.traffic.target_concurrency
+    if not target or window.values.get("in_flight", 0.0) <= OVER * target:
+        return None
+    parts = [s for s in window.slices if s.values.get("in_flight", 0.0) <= OVER * target]
+    total = buckets.added(s.histograms[concept].buckets for s in parts if concept in s.histograms)
+    if total:
+        found = _beyond(total, _summed(parts), objective.seconds)
+        if _outcome(evidence, found, objective.share, _effect(parts, concept, objective)) == "fail":
+            return None
+    most = quantity(window.values["in_flight"], "")
+    return f"not in the slices up to the target of {target}: users had up to {most} in flight; declare what they send"
 
 
 def doubtful(evidence: Evidence, window: Observed) -> str | None:
@@ -268,7 +286,8 @@ def _span(found: Beyond) -> str:
 
 
 def _long(window: Observed) -> str:
-    return lasting(window.window or 0.0)
+    seen, whole = sum(s.seconds for s in window.slices if s.histograms), window.window or 0.0
+    return lasting(whole) if seen >= SEEN * whole else f"the {lasting(seen)} of {lasting(whole)} that are there,"
 
 
 def lasting(seconds: float) -> str:

@@ -189,6 +189,32 @@ def test_busy_slices_must_pass_by_themselves():
     assert "the 10 slices of 15 min at the target's load do not show it: 200 of 1,000 miss" in found.why
 
 
+def test_misses_beyond_the_target_are_no_failure_of_it():
+    """The target is 16; half of the slices had 40 in flight, where one in five missed."""
+    some = window(slices=40)
+    crowded = {"ttft": histogram((10, 80, 100), 100)}
+    parts = tuple(
+        replace(s, histograms=crowded, values=s.values | {"in_flight": 40.0}) if i % 2 else s
+        for i, s in enumerate(some.slices)
+    )
+    values, total = some.values | {"in_flight": 40.0}, {"ttft": histogram((2200, 3600, 4000), 4000)}
+    found = judged(evidence(replace(some, slices=parts, values=values, histograms=total)))
+    assert found.status == "inconclusive"
+    assert found.missing == (
+        "not in the slices up to the target of 16: users had up to 40 in flight; declare what they send"
+    )
+    everywhere = tuple(replace(s, histograms=crowded) for s in parts)
+    worse = {"ttft": histogram((400, 3200, 4000), 4000)}
+    assert judged(evidence(replace(some, slices=everywhere, values=values, histograms=worse))).status == "fail"
+
+
+def test_a_window_that_prometheus_has_a_part_of_says_so():
+    observed = window(slices=40)
+    parts = tuple(s if i >= 20 else replace(s, histograms={}) for i, s in enumerate(observed.slices))
+    found = judged(evidence(replace(observed, slices=parts, histograms=times(20, parts[-1].histograms))))
+    assert found.why.startswith("TTFT p95 over the 5 h of 10 h that are there, by the engine's own clock")
+
+
 def test_a_rate_is_reached_by_first_tokens_a_second():
     def rated(rate):
         found = evidence(window())
