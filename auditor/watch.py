@@ -164,7 +164,8 @@ class Watch:
 
     `answers` are those of the panels' and alerts' queries; `labels` maps a label name to its values on the engine's
     series; `retention`, `lookback` and `window` (what the queries were asked over) are in seconds; `targets` are those
-    that serve or are not up, of `active` ones in all, `dropped` those that relabelling left out; `documents` are the
+    that serve or are not up, of `active` ones in all, `dropped` those that relabelling left out; `names` are those of
+    the engine's series as they are stored, which need not be spelled as its page spells them; `documents` are the
     dashboards and rules that it and Grafana hold; `problems` are lines on what could not be read.
     """
 
@@ -176,6 +177,7 @@ class Watch:
     targets: tuple[Target, ...] = ()
     active: int | None = None
     dropped: int | None = None
+    names: tuple[str, ...] = ()
     rules: tuple[RuleState, ...] | None = None
     answers: tuple[Answer, ...] = ()
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -69,7 +69,9 @@ async def looked(prometheus: Prometheus, service: Service, window: float = RECEN
     targets = await ask(prometheus.targets)
     groups = await ask(prometheus.groups)
     dropped = await ask(prometheus.dropped)
-    series = await _series(prometheus, service, (now - max(window, RECENT), now), ask)
+    when = (now - max(window, RECENT), now)
+    stored = await ask(lambda: prometheus.label_values("__name__", (), *when)) or ()
+    series = await _series(prometheus, service, stored, when, ask)
     return Watch(
         url=prometheus.url,
         version=version,
@@ -78,6 +80,7 @@ async def looked(prometheus: Prometheus, service: Service, window: float = RECEN
         targets=_told(targets or (), series, service.pages),
         active=None if targets is None else len(targets),
         dropped=dropped,
+        names=tuple(sorted(name for name in stored if _of(name, service.engine))),
         rules=None if groups is None else prometheus.alerts_of(groups),
         labels=_labels(series),
         documents=_documents(groups or ()),
@@ -148,11 +151,10 @@ class _Asking:
 
 
 async def _series(
-    prometheus: Prometheus, service: Service, when: tuple[float, float], ask: _Asking
+    prometheus: Prometheus, service: Service, stored: Sequence[str], when: tuple[float, float], ask: _Asking
 ) -> tuple[Mapping[str, str], ...]:
     """The labels of the service's series, under whatever prefix they are stored."""
-    present = await ask(lambda: prometheus.label_values("__name__", (), *when))
-    names = sorted((place, name) for name in present or () if (place := _telling(name, service.engine)) is not None)
+    names = sorted((place, name) for name in stored if (place := _telling(name, service.engine)) is not None)
     match = [service.selector(name) for _, name in names[:_MOST_NAMES]]
     found = (await ask(lambda: prometheus.series(match, *when)) if match else None) or ()
     own = tuple(labels for labels in found if service.model and labels.get(_MODEL) == service.model)
@@ -163,12 +165,17 @@ def _telling(name: str, engine: str) -> int | None:
     """How much the series of this name tell of the engine (0: most); None where they are not its own."""
     if name.endswith("_bucket"):
         return None
-    known = catalogue.is_known(engine)
-    mine = [
-        m for m in catalogue.lookup(name) if (m.engine == engine if known else catalogue.kind(m.engine) == "engine")
-    ]
+    mine = _of(name, engine)
     places = [_TELLING.index(m.concept) if m.concept in _TELLING else len(_TELLING) for m in mine]
     return min(places, default=None)
+
+
+def _of(name: str, engine: str) -> list[catalogue.Metric]:
+    """The metrics of the engine (an unknown one: of any) that carry this name, under whatever prefix."""
+    known = catalogue.is_known(engine)
+    return [
+        m for m in catalogue.lookup(name) if (m.engine == engine if known else catalogue.kind(m.engine) == "engine")
+    ]
 
 
 def _labels(series: Iterable[Mapping[str, str]]) -> dict[str, tuple[str, ...]]:
