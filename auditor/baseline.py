@@ -22,9 +22,16 @@ def read(folders: Sequence[Path], evidence: Evidence | None = None) -> tuple[Aga
         if not base.evidence.requests():
             raise UsageError(f"{base.name}: this run measured no request at the target load; choose another one")
         if evidence is not None and (differs := other_traffic(base.evidence, evidence)) is not None:
-            place = evidence.where(differs) or "this program"
-            raise UsageError(f"{base.name}: {differs} is not that of {place}; choose a baseline of the same traffic")
+            raise UsageError(f"{base.name}: {_unlike(differs, evidence)}")
     return found
+
+
+def _unlike(differs: str, evidence: Evidence) -> str:
+    """What of a baseline is not as in the run, and what to do."""
+    if differs == "metrics_version":
+        return "its numbers mean something else (metrics_version) than this program's; measure the baseline again"
+    place = evidence.where(differs) or "the run"
+    return f"{differs} is not that of {place}; choose a baseline of the same traffic"
 
 
 def beside(evidence: Evidence, baselines: Sequence[Against], min_effect: float) -> Evidence:

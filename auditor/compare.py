@@ -97,7 +97,10 @@ def _matched(old: Evidence, new: Evidence) -> Iterator[tuple[Measurement, Measur
 
 
 def _notes(old: Evidence, new: Evidence) -> Iterator[str]:
-    if (differs := other_traffic(old, new)) is not None:
+    differs = other_traffic(old, new)
+    if differs == "metrics_version":
+        yield f"metrics_version was {old.metrics_version} and is {new.metrics_version}: measure the baseline again"
+    elif differs is not None:
         yield f"{differs} is not what the baseline measured"
     elif not any(True for _ in _matched(old, new)):
         yield "the runs have no load at the target in common"
