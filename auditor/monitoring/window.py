@@ -186,7 +186,7 @@ def _count(states: Sequence[_State], labels: Mapping[str, str], alive: "_Alive",
     for i, now in enumerate(states[1:], 1):
         if not now:
             continue
-        if known and now["count"] >= known["count"]:
+        if known and not _fell(known, now):
             gain = {part: value - known.get(part, 0.0) for part, value in now.items()}
         elif known:
             gain = now
@@ -201,6 +201,11 @@ def _count(states: Sequence[_State], labels: Mapping[str, str], alive: "_Alive",
         known, recent = now, gain.get("count", 0.0)
     if known and not states[-1]:
         found.unknown[-1] += recent
+
+
+def _fell(known: _State, now: _State) -> bool:
+    """Whether any part is lower than it was: after a gap a new process may have counted more requests than the old."""
+    return any(now.get(part, 0.0) < value * (1 - 1e-9) for part, value in known.items())
 
 
 def _lose(found: _Gains, alive: "_Alive", edges: Edges) -> None:

@@ -57,6 +57,13 @@ def test_a_restart_counts_from_nothing_and_may_have_lost_a_slices_worth():
     assert (found.values["unknown"], found.values["restarts"]) == (10, 1)
 
 
+def test_a_restart_shows_in_any_bucket():
+    """In a gap a new process may count beyond the old one's 110: only its fast requests are fewer."""
+    found = seen(ttft([100, 110, None, 150, 160], [100, 110, None, 20, 30]))
+    assert found.histograms["ttft"].buckets == ((0.5, 10.0 + 20 + 10), (INF, 10.0 + 150 + 10))
+    assert (found.values["restarts"], found.values["unknown"]) == (1, 10)
+
+
 def test_a_target_that_ends_may_have_lost_a_slices_worth():
     found = seen(ttft([100, 110, 130, None, None], [0, 0, 0, None, None]))
     assert found.histograms["ttft"].count == 30
