@@ -4,13 +4,14 @@ A series is a name, or a selector (`name{label="value"}`) where one name carries
 catalogue's concepts to them, most preferred first.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from auditor.watch import Coverage, Flaw, Query
 
 __all__ = [
     "Names",
     "advice",
+    "as_stored",
     "asked",
     "grouped",
     "highest",
@@ -22,6 +23,7 @@ __all__ = [
     "rests_on",
     "scale",
     "share_of_gpu",
+    "stored",
     "total",
 ]
 
@@ -112,6 +114,26 @@ def offered_first(names: Names, offered: Names) -> Names:
         for concept, listed in names.items()
     }
     return {concept: on_page[concept] or offered.get(concept) or listed for concept, listed in names.items()}
+
+
+def stored(name: str, spellings: Collection[str]) -> str:
+    """The series as a Prometheus stores it: clients may write `_` for `:` to one scraper and not to another.
+
+    `spellings` are the names that it has; the series itself where it has it, or has none like it.
+    """
+    base, brace, labels = name.partition("{")
+    parts = [base + suffix for suffix in ("", "_bucket", "_sum", "_count")]
+    if not spellings or any(part in spellings for part in parts):
+        return name
+    plain = base.replace(":", "_")
+    other = next((n for n in sorted(spellings) if n.replace(":", "_") in (plain, f"{plain}_bucket")), None)
+    return f"{other.removesuffix('_bucket')}{brace}{labels}" if other is not None else name
+
+
+def as_stored(names: Names, spellings: Collection[str]) -> Names:
+    """The series of each concept as a Prometheus stores them."""
+    held = frozenset(spellings)
+    return {concept: tuple(stored(name, held) for name in listed) for concept, listed in names.items()}
 
 
 def _first(names: Names, concept: str, written: Callable[[str], str]) -> str | None:

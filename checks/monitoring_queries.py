@@ -81,19 +81,26 @@ def _simple(rule: str, kind: str, fine: str, severity: Severity = "medium") -> C
 
 
 def m410_prefix(evidence: Evidence) -> Iterator[Finding]:
+    """What a Prometheus stores is the truth; a page may spell its names in another way for another reader."""
     pages = [page for page in evidence.served.pages if page.exporter is None] if evidence.served else []
-    if evidence.coverage is None or not evidence.coverage.files or not pages:
+    stored = evidence.watch.names if evidence.watch is not None else ()
+    if evidence.coverage is None or not evidence.coverage.files or not (pages or stored):
         yield _PART.skip("M410", UNREAD if evidence.coverage is None or not evidence.coverage.files else _PAGE)
         return
     flaws = _found(evidence.coverage, "renamed_prefix")
     if not flaws:
-        yield _PART.finding("M410", "pass", "Every series is named as the engine's page names it.")
+        where_they_are = "as Prometheus stores it" if stored else "as the engine's page names it"
+        yield _PART.finding("M410", "pass", f"Every series is named {where_they_are}.")
+        return
+    first = tuple(dict.fromkeys(f"write {flaw.instead} instead of {flaw.names[0]}" for flaw in flaws))[:_MOST]
+    if stored:
+        yield _flawed("M410", evidence, flaws, "fail", severity="high", remedies=first)
         return
     path = (
         f"the page that was read is {pages[0].url}: let Prometheus scrape it, or keep what renames the series in front"
     )
-    first = tuple(f"write {flaw.instead} instead of {flaw.names[0]}" for flaw in flaws[:_MOST])
-    yield _flawed("M410", evidence, flaws, "fail", remedies=(*dict.fromkeys(first), path))
+    told = "give monitoring.prometheus: only what it stores tells which spelling is right"
+    yield _flawed("M410", evidence, flaws, "warn", remedies=(*first, path, told))
 
 
 def m413_ranks(evidence: Evidence) -> Iterator[Finding]:

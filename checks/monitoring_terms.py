@@ -61,9 +61,10 @@ def listed(words: Iterable[str], most: int = 3) -> str:
 
 
 def names(evidence: Evidence) -> panels.Names:
-    """The series of the engine and version in use, those that its page has before others."""
+    """The series of the engine and version in use, those that its page has before others, as Prometheus stores them."""
     offered = evidence.coverage.offered if evidence.coverage is not None else {}
-    return panels.offered_first(evidence.metric_names, offered)
+    stored = evidence.watch.names if evidence.watch is not None else ()
+    return panels.as_stored(panels.offered_first(evidence.metric_names, offered), stored)
 
 
 def panel(evidence: Evidence, concept: str) -> str | None:

@@ -276,7 +276,7 @@ def command(
     found = coverage(_files([_file(path) for path in files], watch), engine, engine_version, pages, watch)
     place = Place.of(engine, engine_version, pages)
     if fix:
-        write(fixes.printed(found, place, as_json=as_json))
+        write(fixes.printed(found, place, watch.names if watch else (), as_json=as_json))
         return
     if as_json:
         items = {item.concept: _item(item) for item in found.items}

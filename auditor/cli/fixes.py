@@ -1,6 +1,7 @@
 """What `audit coverage` says of queries that mislead, and prints of panels and alerts that are missing."""
 
 import json
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from auditor.cli.output import say
@@ -15,7 +16,7 @@ __all__ = ["flaws", "lines", "printed"]
 _MOST = 10  # lines on misleading queries in the table; JSON has them all
 
 
-def printed(found: "Coverage", place: "Place", *, as_json: bool) -> str:
+def printed(found: "Coverage", place: "Place", scraped: Collection[str], *, as_json: bool) -> str:
     """The dashboard as JSON and, after a line `---`, the rules as YAML; with `as_json` one object that holds both.
 
     What no panel can show goes to stderr. Raises UsageError where neither engine nor page tells which series there are.
@@ -25,7 +26,7 @@ def printed(found: "Coverage", place: "Place", *, as_json: bool) -> str:
 
     if not catalogue.is_known(place.engine) and not found.offered:
         raise UsageError("--fix: say which series there are, by --engine NAME or --metrics URL|FILE")
-    lacks = missing(found, place)
+    lacks = missing(found, place, scraped)
     for line in lacks.impossible:
         say(line)
     if lacks.dashboard is None and lacks.rules is None:

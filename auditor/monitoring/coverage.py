@@ -117,7 +117,7 @@ def coverage(
         unreadable=tuple(held.unreadable),
         invalid_queries=tuple(dict.fromkeys(invalid)),
         queries=tuple({(query.text, query.where): query for query in queries}.values()),
-        flaws=flaws(drawn, held.recordings, place),
+        flaws=flaws(drawn, held.recordings, place, watch.names if watch else ()),
     )
 
 

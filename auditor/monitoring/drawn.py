@@ -26,12 +26,16 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A query, the series in it that the catalogue knows, where it runs, and what the engine there offers."""
+    """A query, the series in it that the catalogue knows, where it runs, and what the engine there offers.
+
+    `scraped` are the names of the engine's series as a live Prometheus stores them; empty without one.
+    """
 
     drawn: Asked
     series: tuple[Known, ...]
     place: Place
     names: Names
+    scraped: frozenset[str] = frozenset()
 
     def flaw(self, kind: str, concept: str, note: str, names: tuple[str, ...], instead: str | None = None) -> Flaw:
         """A flaw of this query."""
@@ -54,14 +58,17 @@ class Read:
         return written if written in offered or not offered else offered[0]
 
 
-def known(drawn: Asked, recordings: Mapping[str, str], place: Place, names: Names) -> Read:
+def known(
+    drawn: Asked, recordings: Mapping[str, str], place: Place, names: Names, scraped: frozenset[str] = frozenset()
+) -> Read:
     """The query read; one that does not parse has no series."""
     try:
         found = traces(drawn.text, recordings)
     except (Invalid, RecursionError):
         found = ()
     pairs = ((trace, _metric(trace, place)) for trace in found)
-    return Read(drawn, tuple(Known(trace, metric) for trace, metric in pairs if metric is not None), place, names)
+    series = tuple(Known(trace, metric) for trace, metric in pairs if metric is not None)
+    return Read(drawn, series, place, names, scraped)
 
 
 def _metric(trace: Trace, place: Place) -> Metric | None:

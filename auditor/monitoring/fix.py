@@ -4,7 +4,7 @@ What is written passes the check that found it missing: the series are those of 
 stand on bounds of their histograms. Grafana's dashboard JSON model and Prometheus's rule files are the formats.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,10 +49,14 @@ class _Panel:
     queries: tuple[tuple[str, str], ...] = field(default=())
 
 
-def missing(found: Coverage, place: Place) -> Missing:
-    """What the coverage lacks, for the engine, its version and its pages (an unknown engine: what the pages offer)."""
+def missing(found: Coverage, place: Place, scraped: Collection[str] = ()) -> Missing:
+    """What the coverage lacks, for the engine, its version and its pages (an unknown engine: what the pages offer).
+
+    `scraped` are the names of the engine's series as a live Prometheus stores them.
+    """
     names = panels.offered_first(catalogue.remedies(place.engine, place.version), found.offered)
     names = _usable(names if catalogue.is_known(place.engine) else {**names, **found.offered}, found.offered, place)
+    names = panels.as_stored(names, scraped)
     items = {item.concept: item for item in found.items}
     unseen = [concept for concept in ASKED if _unseen(items[concept], found)]
     unwatched = [concept for concept in ASKED if not items[concept].alerts]

@@ -4,7 +4,7 @@
 whole set tells: an average that is the only TTFT, a gauge that is the only speed, GPU memory that is the only memory.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -43,10 +43,16 @@ class _Show:
     shown: Shown
 
 
-def flaws(drawn: Sequence[Asked], recordings: Mapping[str, str], place: Place) -> tuple[Flaw, ...]:
-    """Every way in which the queries mislead, in the order of the files; each said once."""
+def flaws(
+    drawn: Sequence[Asked], recordings: Mapping[str, str], place: Place, scraped: Collection[str] = ()
+) -> tuple[Flaw, ...]:
+    """Every way in which the queries mislead, in the order of the files; each said once.
+
+    `scraped` are the names of the engine's series as a live Prometheus stores them.
+    """
     offers = panels.offered_first(catalogue.remedies(place.engine, place.version), place.offered())
-    read = [known(one, recordings, place, offers) for one in drawn]
+    offers, held = panels.as_stored(offers, scraped), frozenset(scraped)
+    read = [known(one, recordings, place, offers, held) for one in drawn]
     found = [flaw for one in read for judge in _BY_ITSELF for flaw in judge(one)]
     for _, panel in groupby(read, key=lambda one: one.drawn.where):
         found += claims.titles(list(panel))

@@ -217,18 +217,31 @@ def total_without_reserved(read: Read) -> Iterator[Flaw]:
 
 
 def renamed(read: Read) -> Iterator[Flaw]:
-    """A name that the page has only under another prefix: the query was written for another way of scraping."""
+    """A name that Prometheus, or without one the page, has only in another spelling: it was written for another way of
+    scraping.
+    """
+    places = [frozenset(page.types) for page in read.place.pages] if not read.scraped else [read.scraped]
+    where = "in Prometheus" if read.scraped else "on the page"
     drawn = {one.trace.name for one in read.series}
     for one in read.series:
-        metric, name = one.metric, one.trace.name
-        own = metric.name + (f"_{one.trace.part}" if metric.type in ("histogram", "summary") and one.trace.part else "")
-        for page in read.place.pages:
-            same = next((n for n in page.types if n != name and _plain(n) == _plain(name)), None)
-            there = same or (own if own != name and own in page.types else None)
-            if name not in page.types and there is not None and there not in drawn:
-                note = f"{name} is on the page only as {there}"
-                yield read.flaw("renamed_prefix", metric.concept, note, (name,), there)
+        for names in places:
+            there = _spelled(one, names)
+            if there is not None and there not in drawn:
+                name = one.trace.name
+                yield read.flaw(
+                    "renamed_prefix", one.metric.concept, f"{name} is {where} only as {there}", (name,), there
+                )
                 break
+
+
+def _spelled(one: Known, names: frozenset[str]) -> str | None:
+    """The other spelling of a series among the names; None where it is there itself, or in no spelling."""
+    metric, name = one.metric, one.trace.name
+    if name in names:
+        return None
+    own = metric.name + (f"_{one.trace.part}" if metric.type in ("histogram", "summary") and one.trace.part else "")
+    same = next((n for n in sorted(names) if _plain(n) == _plain(name)), None)
+    return same or (own if own in names else None)
 
 
 def _plain(name: str) -> str:

@@ -8,7 +8,7 @@ from auditor.evidence import Coverage, CoverageItem, Evidence, Finding
 from auditor.measurement import MetricsPage
 from auditor.testing import make_evidence, make_served, make_settings, run_check
 from auditor.theory.kv.geometry import Layers
-from auditor.watch import Flaw, Query
+from auditor.watch import Flaw, Query, Watch
 from checks.monitoring import CHECK
 
 TTFT = "vllm:time_to_first_token_seconds"
@@ -16,7 +16,7 @@ KV = "vllm:kv_cache_usage_perc"
 TOKENS = "vllm:generation_tokens_total"
 NAMES = {"ttft": (TTFT,), "generation_tokens": (TOKENS,), "kv_usage": (KV,)}
 FLAWED = [
-    ("M410", "renamed_prefix", "fail"),
+    ("M410", "renamed_prefix", "warn"),
     ("M414", "summed_ratio", "warn"),
     ("M415", "summed_ranks", "warn"),
     ("M416", "average_only", "warn"),
@@ -80,6 +80,19 @@ def test_another_prefix_names_the_page_that_was_read():
     finding = only("M410", evidence(flaw("renamed_prefix", name="vllm_x")))
     assert finding.remedies[0] == "write better instead of vllm_x"
     assert "http://h/metrics" in finding.remedies[1]
+
+
+def test_what_a_prometheus_stores_is_the_truth():
+    stored = Watch(url="http://prom:9090", names=("better",))
+    finding = only("M410", replace(evidence(flaw("renamed_prefix", name="vllm:x")), watch=stored, served=None))
+    assert (finding.status, finding.deciding, finding.remedies) == ("fail", False, ("write better instead of vllm:x",))
+    assert only("M410", replace(evidence(), watch=stored, served=None)).status == "pass"
+
+
+def test_the_query_to_write_is_spelled_as_prometheus_stores_it():
+    stored = Watch(url="http://prom:9090", names=("vllm_generation_tokens_total",))
+    given = replace(evidence(), watch=stored)
+    assert "sum(rate(vllm_generation_tokens_total[5m]))" in only("M402", given).remedies[0]
 
 
 # ---------------------------------------------------------------------------------------------------------------- ranks

@@ -151,6 +151,17 @@ def test_older_names_of_one_gauge_are_no_pools():
     assert judged(fixed(lacks), "vllm", None, page).flaws == ()
 
 
+def test_series_are_spelled_as_a_prometheus_stores_them():
+    place = Place.of("sglang", "0.5.10", ())
+    stored = ("sglang_time_to_first_token_seconds_bucket", "sglang_token_usage", "sglang_num_running_reqs")
+    lacks = missing(judged([file("e.json", EMPTY)], "sglang", "0.5.10"), place, stored)
+    assert lacks.rules is not None
+    queries = [rule["expr"] for rule in lacks.rules["groups"][0]["rules"]]
+    assert "rate(sglang_time_to_first_token_seconds_bucket[5m])" in queries[0]
+    assert "rate(sglang:inter_token_latency_seconds_bucket[5m])" in queries[1]  # stored in no spelling
+    assert queries[2:] == ["max(sglang_token_usage) > 0.95", "absent(sglang_num_running_reqs)"]
+
+
 def test_a_concept_that_is_shown_in_a_misleading_way_only_is_missing():
     mean = "vllm:time_to_first_token_seconds_sum / vllm:time_to_first_token_seconds_count"
     board = {"title": "t", "panels": [{"title": "TTFT", "targets": [{"expr": mean}]}]}

@@ -357,5 +357,16 @@ def test_a_prefix_of_another_way_of_scraping():
     assert found("vllm_kv_cache_usage_perc") == []
 
 
+def test_what_a_prometheus_stores_is_what_queries_must_say():
+    """SGLang spells its names with `_` to a Prometheus that asks for OpenMetrics, and with `:` to other readers."""
+    place = Place("sglang", "0.5.23", (MetricsPage(url="u", types={"sglang:token_usage": "gauge"}),))
+    scraped = ("sglang_token_usage", "sglang_generation_tokens_total", "sglang_time_to_first_token_seconds_bucket")
+    (flaw,) = flaws([asked("max(sglang:token_usage)")], {}, place, scraped)
+    assert (flaw.kind, flaw.instead) == ("renamed_prefix", "sglang_token_usage")
+    assert flaws([asked("max(sglang_token_usage)")], {}, place, scraped) == ()
+    only = flaws([asked("sglang_gen_throughput")], {}, place, scraped)
+    assert [f.instead for f in only if f.kind == "sampled_gauge"] == ["sum(rate(sglang_generation_tokens_total[5m]))"]
+
+
 def test_what_does_not_parse_has_no_flaw():
     assert found("sum(") == []
