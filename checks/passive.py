@@ -6,7 +6,7 @@ where a pass is at stake. The traffic of a window is what users sent: a pass als
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from auditor.evidence import Evidence, Number, Status
@@ -95,7 +95,8 @@ def errors(evidence: Evidence, window: Observed, objective: Objective, *, declar
     )
     why = f"Over {_long(window)} {_span(all_of)} of {count(all_of.n, 'request')} failed in the engine, "
     why += f"{percent(objective.limit)} may"
-    doubt = _strange(evidence, window) or (_down(window) if status == "pass" else None)
+    asked = sum(part.values.get("requests", 0.0) > 0 for part in window.slices)
+    doubt = _strange(evidence, window) or ((_down(window) or _too_few(asked)) if status == "pass" else None)
     if status != "inconclusive" and doubt:
         return "inconclusive", f"{why}: {status}, but {doubt}.", rest | {"missing": doubt}
     if status == "inconclusive":
@@ -120,7 +121,8 @@ def _doubt(
     evidence: Evidence, window: Observed, parts: Sequence[Slice], concept: str, objective: Objective
 ) -> str | None:
     """Why a window that meets an SLO may not show that the target would; None where nothing speaks against it."""
-    strange = doubtful(evidence, window) or _uncounted(window)
+    timed = sum(concept in s.histograms and s.histograms[concept].count > 0 for s in window.slices)
+    strange = doubtful(evidence, window) or _uncounted(window) or _too_few(timed)
     if strange is not None:
         return strange
     traffic = evidence.profile.traffic
@@ -136,6 +138,8 @@ def _doubt(
         return "no request ended in the slices at the target's load"
     at_target = _beyond(total, _summed(parts), objective.seconds)
     effect = _effect(parts, concept, objective)
+    if len(parts) < buckets.FEWEST:  # too few to tell: as in the whole window
+        effect = max(effect, _effect(window.slices, concept, objective))
     if _outcome(evidence, at_target, objective.share, effect) != "pass":
         counted = f"{_span(at_target)} of {quantity(at_target.n, '')} miss{_worth(at_target, effect)}"
         return f"the {_slices(parts)} at the target's load do not show it: {counted}"
@@ -176,6 +180,13 @@ def _down(window: Observed) -> str | None:
     return None if "up" in window.values else "nothing shows whether the targets answered all the time (up)"
 
 
+def _too_few(slices: int) -> str | None:
+    """Whether too few slices have requests to tell whether they fare by themselves or in crowds."""
+    if slices >= buckets.FEWEST:
+        return None
+    return f"{count(slices, 'slice')} with requests cannot tell bad times from bad requests: take a longer window"
+
+
 def _uncounted(window: Observed) -> str | None:
     if any(name in window.values for name in (*_FAILED, "aborted")):
         return None
@@ -197,7 +208,7 @@ def _summed(parts: Iterable[Slice]) -> dict[str, float]:
     return {name: sum(s.values.get(name, 0.0) for s in listed) for name in names}
 
 
-def _beyond(table: buckets.Buckets, values: dict[str, float], limit: float) -> Beyond:
+def _beyond(table: buckets.Buckets, values: Mapping[str, float], limit: float) -> Beyond:
     """Requests beyond the limit, with those that no histogram holds: failed ones miss, those given up may have."""
     found = buckets.beyond(table, limit)
     failed, maybe = (math.ceil(sum(values.get(name, 0.0) for name in names)) for names in (_FAILED, _MAYBE))
@@ -211,8 +222,10 @@ def _outcome(evidence: Evidence, found: Beyond, share: float, effect: float) -> 
 
 def _effect(parts: Sequence[Slice], concept: str, objective: Objective) -> float:
     """How many requests of the window are worth one that fares by itself: bad hours come in crowds."""
-    tables = [s.histograms[concept].buckets for s in parts if concept in s.histograms]
-    return buckets.scatter([t for t in tables if t], objective.seconds)
+    limit, timed = objective.seconds, [s for s in parts if concept in s.histograms and s.histograms[concept].buckets]
+    lost = [_beyond(s.histograms[concept].buckets, s.values, limit) for s in timed]
+    counted = buckets.design_effect([(each.n, each.most) for each in lost])
+    return max(counted, buckets.scatter([s.histograms[concept].buckets for s in timed], limit))
 
 
 def _error_effect(window: Observed) -> float:

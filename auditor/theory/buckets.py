@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from auditor.theory.statistics import Outcome, fails, passes
 
 __all__ = [
+    "FEWEST",
     "Beyond",
     "Buckets",
     "added",
@@ -24,8 +25,11 @@ __all__ = [
 ]
 
 Buckets = Sequence[tuple[float, float]]
+
+FEWEST = 10
+"""Groups of slices from which a spread between them is read off; fewer show none, whatever there is."""
+
 _NEAR = 1e-6  # of a bound: an SLO of 0.1 s lies on the bound 0.1 however either was parsed
-_FEWEST = 10  # groups of slices from which a spread between them is read off
 _HIGH = 0.2  # of the requests: the slowest, which show how misses would cluster where there are too few of them
 
 
@@ -124,7 +128,7 @@ def design_effect(slices: Sequence[tuple[float, float]], *, joined: bool = True)
     and the highest counts. A request counts for 1 / this. Requests that are all alike show no scatter.
     """
     groups, worst = [(n, k) for n, k in slices if n > 0], 1.0
-    while len(groups) >= _FEWEST:
+    while len(groups) >= FEWEST:
         total, bad = (math.fsum(column) for column in zip(*groups, strict=True))
         share = bad / total
         if not 0 < share < 1:

@@ -168,8 +168,42 @@ def test_requests_that_no_histogram_holds_are_misses_where_a_pass_is_at_stake(lo
 
 
 def test_requests_under_way_at_the_end_are_not_good_ones():
-    assert judged(evidence(window(slices=1, ttft=(100, 100, 100), total={"pending": 9.0}))).status == "inconclusive"
-    assert judged(evidence(window(slices=1, ttft=(100, 100, 100)))).status == "pass"
+    few = {"slices": 10, "count": 10, "ttft": (10, 10, 10)}
+    assert judged(evidence(window(**few, total={"pending": 9.0}))).status == "inconclusive"
+    assert judged(evidence(window(**few))).status == "pass"
+
+
+def test_few_slices_tell_nothing_of_crowds():
+    """Quarters of an hour that are bad one in ten, 9 of them: four windows of ten hold none of the bad ones."""
+    found = judged(evidence(window(slices=9)))
+    assert found.status == "inconclusive"
+    assert "9 slices with requests cannot tell bad times from bad requests: take a longer window" in found.why
+    some = window(slices=40)
+    night = tuple(s if i < 9 else replace(s, histograms={}) for i, s in enumerate(some.slices))
+    assert judged(evidence(replace(some, slices=night))).status == "inconclusive"
+    errors = judged(evidence(window(slices=9), error_rate=0.05), "W113")
+    assert (errors.status, "9 slices" in errors.missing) == ("inconclusive", True)
+
+
+def test_failures_of_one_bad_hour_are_worth_less():
+    """60 of 4,000 fail, 1.5 % where 2 % may: over all slices alike that passes, in one of them it is one bad time."""
+    spread = window(slices=40, values={"errors": 1.5}, ttft=(100, 100, 100))
+    assert judged(evidence(spread, ttft={"p98": 0.5})).status == "pass"
+    parts = tuple(replace(s, values=s.values | {"errors": 60.0 * (i == 7)}) for i, s in enumerate(spread.slices))
+    assert judged(evidence(replace(spread, slices=parts), ttft={"p98": 0.5})).status == "inconclusive"
+
+
+def test_a_few_busy_slices_scatter_as_the_window_does():
+    """5 busy slices of 100 without a miss; of the other 35 every seventh missed half of its requests."""
+    some = window(slices=40, values={"in_flight": 1.0})
+    bad = {"ttft": histogram((0, 50, 100), 100)}
+    parts = tuple(
+        replace(s, values=ALIVE) if i < 5 else replace(s, histograms=bad) if i % 7 == 0 else s
+        for i, s in enumerate(some.slices)
+    )
+    total = {"ttft": histogram((3500, 3750, 4000), 4000)}
+    found = judged(evidence(replace(some, slices=parts, histograms=total), ttft={"p80": 0.5}))
+    assert "the 5 slices of 15 min at the target's load do not show it: 0 of 500 miss, worth" in found.why
 
 
 def test_busy_slices_must_pass_by_themselves():
