@@ -93,7 +93,7 @@ def observed(read: Read) -> Observed:
         _lose(gain, alive, read.edges)
     slices = tuple(_slice(i, read.edges, gains, counts, gauges, alive) for i in range(1, read.edges.count + 1))
     histograms = {c: found for c in gains if (found := summed(s.histograms[c] for s in slices if c in s.histograms))}
-    values = {name: sum(gain.total for gain in by) for name, count in counts.items() if (by := count.gained)}
+    values = {name: total for name, count in counts.items() if (total := count.total) is not None}
     values |= dict.fromkeys((name for name in read.zero if name not in values), 0.0)
     values |= {name: max(seen) for name, listed in gauges.items() if (seen := [x for x in listed if x is not None])}
     values["unknown"] = max((sum(found.unknown) for found in gains.values()), default=0.0)
@@ -120,13 +120,13 @@ def _slice(  # noqa: PLR0917
     gauges: Mapping[str, Sequence[float | None]],
     alive: "_Alive",
 ) -> Slice:
-    values = {name: found.at(i).get("count", 0.0) for name, found in counts.items() if found.gained}
+    values = {name: found.parts[i].get("count", 0.0) for name, found in counts.items() if found.total is not None}
     values |= {name: value for name, listed in gauges.items() if (value := listed[i]) is not None}
     values |= {"unknown": max((found.unknown[i] for found in gains.values()), default=0.0)}
     return Slice(
         start=(i - 1) * edges.step,
         seconds=edges.step,
-        histograms={concept: _histogram(found.at(i)) for concept, found in gains.items() if found.at(i)},
+        histograms={concept: _histogram(found.parts[i]) for concept, found in gains.items() if found.parts[i]},
         values=values | ({"up": up} if (up := alive.share(i)) is not None else {}),
     )
 
@@ -143,38 +143,30 @@ def _by_reason(counters: Mapping[str, Sequence[Track]]) -> dict[str, list[Track]
 # --------------------------------------------------------------------------------------------------------------- counts
 
 
-@dataclass(frozen=True, slots=True)
-class _Gain:
-    """What one series gained in one slice, by part (count, sum, le=...)."""
-
-    place: int
-    parts: _State
-
-    @property
-    def total(self) -> float:
-        return self.parts.get("count", 0.0)
-
-
 @dataclass(slots=True)
 class _Gains:
-    """What all series of a concept gained, how many events of each slice nobody saw, how often a count restarted."""
+    """What all series of a concept gained, by slice and part (count, sum, le=...), how many events of each slice nobody
+    saw, and how often a count restarted. A slice without any series is empty.
+    """
 
+    parts: list[_State]
     unknown: list[float]
-    gained: list[_Gain] = field(default_factory=list)
     restarts: int = 0
 
-    def at(self, i: int) -> _State:
-        """The parts of one slice, added up."""
-        total: _State = {}
-        for gain in self.gained:
-            if gain.place == i:
-                for part, value in gain.parts.items():
-                    total[part] = total.get(part, 0.0) + value
-        return total
+    @property
+    def total(self) -> float | None:
+        """Events of the window; None where no series was there."""
+        counts = [parts["count"] for parts in self.parts if "count" in parts]
+        return sum(counts) if counts else None
+
+    def add(self, i: int, gain: _State) -> None:
+        """Add what one series gained in a slice."""
+        for part, value in gain.items():
+            self.parts[i][part] = self.parts[i].get(part, 0.0) + value
 
 
 def _gains(tracks: Iterable[Track], edges: Edges, alive: "_Alive") -> _Gains:
-    found = _Gains([0.0] * (edges.count + 1))
+    found = _Gains([{} for _ in range(edges.count + 1)], [0.0] * (edges.count + 1))
     for key, states in _states(tracks, edges).items():
         _count(states, dict(key), alive, found)
     return found
@@ -195,9 +187,9 @@ def _count(states: Sequence[_State], labels: Mapping[str, str], alive: "_Alive",
         elif alive.at(labels, i - 1):
             gain = now
         else:
-            gain = {}
+            gain = {"count": 0.0}
             found.unknown[i] += now["count"]
-        found.gained.append(_Gain(i, gain))
+        found.add(i, gain)
         known, recent = now, gain.get("count", 0.0)
     if known and not states[-1]:
         found.unknown[-1] += recent
@@ -212,7 +204,7 @@ def _lose(found: _Gains, alive: "_Alive", edges: Edges) -> None:
     """Count what may have come while a target did not answer: in proportion to the time, at the rate seen last."""
     recent = 0.0
     for i in range(1, edges.count + 1):
-        now, share = found.at(i).get("count", 0.0), alive.share(i)
+        now, share = found.parts[i].get("count", 0.0), alive.share(i)
         if share is not None and share < 1:
             found.unknown[i] += (1 - share) * max(now, recent)
         recent = now or recent
