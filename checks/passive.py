@@ -13,11 +13,12 @@ from auditor.evidence import Evidence, Number, Status
 from auditor.profile import Objective
 from auditor.theory import buckets
 from auditor.theory.buckets import Beyond
+from auditor.theory.dominance import Wait
 from auditor.theory.statistics import Outcome
 from auditor.units import count, percent, quantity
 from auditor.watch import Observed, Slice
 
-__all__ = ["BUSY", "busy", "doubtful", "errors", "lasting", "latency", "seen"]
+__all__ = ["BUSY", "busy", "doubtful", "errors", "lasting", "latency", "seen", "wait"]
 
 Verdict = tuple[Status, str, dict[str, Any]]
 BUSY = 0.9  # of the target's load, in the mean over a slice: that slice shows the target
@@ -31,6 +32,17 @@ _FAILED, _MAYBE = ("errors", "refusals"), ("aborted", "unknown")
 def seen(evidence: Evidence) -> Observed | None:
     """The window of a passive audit; None for any other."""
     return evidence.observed if evidence.observed is not None and evidence.observed.passive else None
+
+
+def wait(evidence: Evidence, output_tokens: float) -> Wait | None:
+    """What a request of the window waited for in the mean, at a reply length; None where classes share histograms."""
+    window, classes = seen(evidence), evidence.profile.traffic.classes
+    if window is None or len(classes) != 1:
+        return None
+    ttft, tpot = (window.histograms.get(name) for name in ("ttft", "tpot"))
+    if ttft is None or tpot is None or not ttft.count or not tpot.count:
+        return None
+    return Wait(ttft.sum / ttft.count, tpot.sum / tpot.count, output_tokens, round(ttft.count))
 
 
 def latency(evidence: Evidence, window: Observed, objective: Objective, name: str) -> Verdict:

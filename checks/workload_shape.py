@@ -68,6 +68,8 @@ def _wait(evidence: Evidence, cls: TrafficClass) -> Wait | None:
     tpots = [s.tpot for s in evidence.requests(cls=cls.name) if s.good and s.tpot is not None]
     if ttfts and (tpots or output <= 1):
         return Wait(math.fsum(ttfts) / len(ttfts), math.fsum(tpots) / max(1, len(tpots)), output, len(ttfts))
+    if (told := passive.wait(evidence, output)) is not None:
+        return told
     if evidence.theory is None or evidence.batch is None:
         return None
     return dominance.predicted_wait(*evidence.theory, evidence.batch, prompt, output)

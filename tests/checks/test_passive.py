@@ -270,6 +270,13 @@ def test_times_per_token_count_only_by_request():
     assert "each token's own" in lost.missing
 
 
+def test_what_users_of_the_window_waited_for_is_told_by_its_means():
+    """0.1 s to the first token, 0.1 s a token: of a reply of 107 tokens in the mean the first waits for a hundredth."""
+    found = judged(evidence(window(more={"tpot": histogram((0, 0, 100), 100)})), "W102")
+    assert (found.status, found.measured.provenance) == ("pass", "measured")
+    assert found.measured.value == pytest.approx(0.01, abs=0.002)
+
+
 def test_classes_and_first_answers_are_on_no_histogram():
     found = run_check(workload_shape.CHECK, evidence(window(), classes={"chat": Slo(ttft={"p95": 0.5})}), "W110")
     assert [f.status for f in found] == ["inconclusive"]
