@@ -195,9 +195,10 @@ class Plot:
             at, word = self.x(tick), self.x_word(tick)
             half = width_of(word) / 2
             yield line(at, bottom, at, bottom + 4, "axis")
-            if at - half > free and at + half <= WIDTH:
-                yield text(at, bottom + 16, word, "tick", "middle")
-                free = at + half + 4
+            middle = min(at, WIDTH - half)
+            if middle - half > free:
+                yield text(middle, bottom + 16, word, "tick", "middle")
+                free = middle + half + 4
         yield line(self.x.start, bottom, self.x.end, bottom, "axis")
         yield text((self.x.start + self.x.end) / 2, bottom + 33, self.x_title, "title", "middle")
 

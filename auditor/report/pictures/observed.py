@@ -87,7 +87,9 @@ def _exact(table: buckets.Buckets) -> list[tuple[float, float]]:
 def _plot(name: str, table: buckets.Buckets, limits: Sequence[float], top: float) -> svg.Plot:
     _, y_title, unit = _CONCEPTS[name]
     last = max(0.9, min(1 - 1 / max(2.0, table[-1][1]), 0.999))
-    y = svg.Axis.over([*(bound for bound, _ in _exact(table)), *limits], (top + _HIGH, top), log=True)
+    bounds = [bound for bound, _ in _exact(table)]
+    beyond = 2 * bounds[-1] if _exact(table)[-1][1] < table[-1][1] else bounds[-1]
+    y = svg.Axis.over([*bounds, beyond, *limits], (top + _HIGH, top), log=True)
     title = "share of requests that are " + ("as short or shorter" if unit == "tokens" else "as fast or faster")
     word = plain if unit == "tokens" else lambda value: quantity(value, unit)
     return svg.Plot(shares.axis(last, (_LEFT, _RIGHT)), y, title, y_title, shares.percent, word, shares.ticks(last))
