@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from auditor.catalog import metrics as catalogue
 from auditor.errors import UsageError
 from auditor.monitoring.window import Edges, Read, observed
-from auditor.probe.prometheus import Prometheus, Result
-from auditor.watch import Observed, Target
+from auditor.probe.prometheus import Prometheus, Refused, Result
+from auditor.watch import Observed
 
 __all__ = ["LENGTHS", "TIMES", "Subject", "look"]
 
@@ -22,7 +22,7 @@ LENGTHS = ("prompt_len", "output_len")
 TIMES = ("ttft", "tpot", "e2e", "queue_time")
 _COUNTERS = ("requests", "aborted", "refusals", "preemptions", "prompt_tokens", "generation_tokens")
 _SLICES = 96  # a quarter of an hour of a day
-_INTERVAL = 15.0  # seconds between scrapes, where the targets do not tell
+_INTERVAL = 15.0  # seconds between scrapes, where no target tells
 _RANKS = "tp_rank, pp_rank, moe_ep_rank, pid"  # series that show the same figures again
 _MODEL = "model_name"
 
@@ -49,14 +49,16 @@ async def look(
     Raises UsageError where the series are of another model or of several, Unanswered where Prometheus does not answer.
     """
     now = await prometheus.now()
-    interval = _interval(await prometheus.targets())
-    step = math.ceil(max(window / _SLICES, interval, 1.0))
-    edges = Edges(start=now - step * math.floor(window / step), step=step, count=math.floor(window / step))
-    present = await prometheus.label_values("__name__", (), edges.start, edges.end)
+    when = (now - window, now)
+    present = await prometheus.label_values("__name__", (), *when)
     engine = _engine(subject.engine, present)
-    if engine is None or not edges.count:
-        return observed(Read(source=prometheus.url, edges=edges))
-    asked = _Asked(prometheus, edges, interval, await _selector(prometheus, subject, _names(engine, present), edges))
+    if engine is None:
+        return observed(Read(source=prometheus.url, edges=_edges(when, _INTERVAL)))
+    names = _names(engine, present)
+    selector = await _selector(prometheus, subject, names, when)
+    interval = await _interval(prometheus, _select(_told_by_all(engine, names), selector), when)
+    edges = _edges(when, interval)
+    asked = _Asked(prometheus, edges, interval, selector)
     histograms = {c: await asked.histogram(name) for c in concepts if (name := _histogram(engine, c, present))}
     if not set(TIMES) & set(concepts):
         return observed(Read(source=prometheus.url, edges=edges, engine=engine, histograms=histograms))
@@ -77,11 +79,23 @@ async def look(
     )
 
 
-def _interval(targets: Iterable[Target]) -> float:
-    """The longest interval between scrapes of the engine's targets, or of all where none is marked as one."""
-    listed = list(targets)
-    serving = [t for t in listed if getattr(t, "serves", False)] or listed
-    return max((t.interval for t in serving if t.interval), default=_INTERVAL)
+def _edges(when: tuple[float, float], interval: float) -> Edges:
+    """The edges of the slices, none shorter than the time between two scrapes, up to now."""
+    start, now = when
+    step = math.ceil(max((now - start) / _SLICES, interval, 1.0))
+    count = math.floor((now - start) / step)
+    return Edges(start=now - step * count, step=step, count=count)
+
+
+async def _interval(prometheus: Prometheus, selector: str, when: tuple[float, float]) -> float:
+    """The longest time between scrapes of the targets that have these series; others' are none of the service's."""
+    try:
+        targets = await prometheus.targets()
+    except Refused:  # Thanos and Mimir scrape nothing themselves
+        return _INTERVAL
+    own = {(labels.get("job", ""), labels.get("instance", "")) for labels in await prometheus.series([selector], *when)}
+    known = [t.interval for t in targets if t.interval and (t.job, t.labels.get("instance", "")) in own]
+    return max(known, default=_INTERVAL)
 
 
 # ---------------------------------------------------------------------------------------------------------------- names
@@ -129,11 +143,16 @@ def _zero(engine: str, version: str | None) -> tuple[str, ...]:
     return tuple(concept for concept in ("aborted", "refusals") if names.get(concept))
 
 
-async def _selector(prometheus: Prometheus, subject: Subject, names: Sequence[str], edges: Edges) -> str:
+def _told_by_all(engine: str, names: Sequence[str]) -> str:
+    """A name with few series that each of the engine's targets has."""
+    return _plain(engine, "running", names) or next((name for name in names if not name.endswith("_bucket")), names[0])
+
+
+async def _selector(prometheus: Prometheus, subject: Subject, names: Sequence[str], when: tuple[float, float]) -> str:
     """The matchers for the service in question: labels as declared, and its model where the series tell one."""
     declared = [f"{label}={_quoted(value)}" for label, value in subject.labels.items()]
     match = [f"{{{', '.join([f'__name__=~{_quoted(_any(names))}', *declared])}}}"]
-    models = await prometheus.label_values(_MODEL, match, edges.start, edges.end)
+    models = await prometheus.label_values(_MODEL, match, *when)
     if subject.model in models:
         return ", ".join([*declared, f"{_MODEL}={_quoted(subject.model)}"])
     listed = ", ".join(models[:5])
@@ -142,6 +161,11 @@ async def _selector(prometheus: Prometheus, subject: Subject, names: Sequence[st
     if len(models) > 1:
         raise UsageError(f"{prometheus.url}: has series of several models: set endpoint.model to one of {listed}")
     return ", ".join(declared)
+
+
+def _select(name: str, selector: str) -> str:
+    """The series of one name that have the labels of `selector`."""
+    return f"{{{', '.join(filter(None, (f'__name__={_quoted(name)}', selector)))}}}"
 
 
 def _any(names: Iterable[str]) -> str:
@@ -196,8 +220,7 @@ class _Asked:
         return tuple(r for r in found if (r.labels.get("job", ""), r.labels.get("instance", "")) in targets)
 
     def _series(self, name: str) -> str:
-        names = f"__name__={_quoted(name)}"
-        return f"{{{', '.join(filter(None, (names, self.selector)))}}}"
+        return _select(name, self.selector)
 
     async def _range(self, text: str) -> tuple[Result, ...]:
         return await self.prometheus.query_range(text, self.edges.start, self.edges.end, self.edges.step)
