@@ -40,6 +40,7 @@ _ENVIRONMENT = re.compile(
     r"(\b[A-Z][A-Z0-9_]*(?:TOKEN|API_KEY|SECRET|SECRET_KEY|ACCESS_KEY|PASSWORD)=[\"']?)([^\s\"']+)"
 )
 _QUERY = re.compile(rf"([?&](?:{_NAMES}|key|token|sig|signature)=)([^&#\s\"'<>]+)", re.IGNORECASE)
+_FLAG_NAME = re.compile(r"--?[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*")  # of a list of flags, no value of one
 _SPELLED_OUT = (_HEADER, _BEARER, _FLAG, _ENVIRONMENT, _QUERY)
 
 
@@ -107,7 +108,7 @@ def find_secrets(value: Any) -> tuple[str, ...]:
 
     Sorted, without those too short to be told from ordinary words.
     """
-    found = {part for secret in _spelled_out(value) for part in _parts(secret)}
+    found = {part for secret in _spelled_out(value) for part in _parts(secret) if not _FLAG_NAME.fullmatch(part)}
     return tuple(sorted(found))
 
 

@@ -67,4 +67,4 @@ def test_no_saved_file_holds_a_secret_and_all_are_their_owner_s(kept: tuple[Path
     assert {path.name: shown(path.read_text()) for path in files} == {path.name: [] for path in files}
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert "HF_TOKEN=***" in (folder / "profile.yaml").read_text()
+    assert "--api-key ***" in (folder / "profile.yaml").read_text()

@@ -161,3 +161,11 @@ def test_a_user_without_password_is_a_token() -> None:
 def test_what_was_found_is_then_hidden_everywhere() -> None:
     reply = {"server_args": {"api_key": "served-key-1"}, "log": "started with served-key-1"}
     assert Redactor(find_secrets(reply)).data(reply) == {"server_args": {"api_key": "***"}, "log": "started with ***"}
+
+
+def test_names_of_flags_are_no_secrets() -> None:
+    """Of the flags that an engine has one is for a key: reports name it."""
+    assert find_secrets({"flags": ("--api-key", "--ssl-keyfile-password"), "api_key": "--api-key"}) == ()
+    assert find_secrets({"flags": ("--api-key", "Qx7-very-secret")}) == ("Qx7-very-secret",)
+    assert find_secrets({"api_key": "--Qx7"}) == ()
+    assert find_secrets({"api_key": "--Qx7-very-secret"}) == ("--Qx7-very-secret",)
