@@ -20,6 +20,7 @@ addEventListener('load', async () => {
   for (const fold of document.querySelectorAll('details')) fold.open = true;
   const out = {wide: document.documentElement.scrollWidth, inner: innerWidth, scripts: document.scripts.length,
     dark: matchMedia('(prefers-color-scheme: dark)').matches, collisions: [], outside: [], small: [], pictures: 0};
+  out.away = [...document.querySelectorAll('main *')].filter(e => e.getBoundingClientRect().right < 0).length;
   const name = element => element.closest('figure').id + ': ' + element.textContent;
   for (const svg of document.querySelectorAll('figure svg')) {
     out.pictures += 1;

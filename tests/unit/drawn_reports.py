@@ -11,7 +11,7 @@ from auditor.profile import Lengths, Slo, TrafficClass
 from auditor.testing import make_evidence, make_measurement, make_profile, make_sample, with_slo
 from auditor.watch import Agreement, Observed
 
-__all__ = ["failing", "healthy", "offline", "report_of", "stopped"]
+__all__ = ["failing", "healthy", "offline", "report_of", "stopped", "unasked"]
 
 
 def report_of(evidence: Evidence, interrupted: str | None = None) -> Report:
@@ -30,6 +30,14 @@ def healthy() -> Report:
 def offline() -> Report:
     """Nothing was sent."""
     return report_of(make_evidence(measurements=(), served=None, plan=None, offline=True))
+
+
+@cache
+def unasked() -> Report:
+    """Question M is left out."""
+    evidence = make_evidence()
+    monitoring = replace(evidence.profile.monitoring, required=False)
+    return report_of(replace(evidence, profile=replace(evidence.profile, monitoring=monitoring), coverage=None))
 
 
 @cache

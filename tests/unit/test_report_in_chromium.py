@@ -2,7 +2,7 @@
 
 import pytest
 from browser import AXE, CHROMIUM, looked_at
-from drawn_reports import failing, healthy, offline, stopped
+from drawn_reports import failing, healthy, offline, stopped, unasked
 
 from auditor.report.html import render
 
@@ -10,12 +10,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(not CHROMIUM, reason="no Chro
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-@pytest.mark.parametrize("report", [healthy, failing, offline, stopped])
+@pytest.mark.parametrize("report", [healthy, failing, offline, stopped, unasked])
 def test_words_neither_collide_nor_leave_the_picture_nor_the_screen(report, width, tmp_path):
     told = looked_at(render(report()), tmp_path, width)
     assert told["inner"] == width
     assert told["wide"] <= width
     assert told["pictures"] > 0
+    assert told["away"] == 0
     assert (told["collisions"], told["outside"], told["small"]) == ([], [], [])
 
 
