@@ -60,8 +60,9 @@ class Edges:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
     """What was read at the edges: series of histograms (with their _bucket, _sum and _count) and counters by concept,
-    gauges summed over series by name, and `up` of every target. `zero` are concepts whose counters come with the first
-    event: absent means none.
+    gauges summed over series by name, and `up` of every target. `lows` are the least that each series of a concept
+    counted within a slice: where that is less than at its begin, it restarted. `zero` are concepts whose counters come
+    with the first event: absent means none.
     """
 
     source: str
@@ -70,6 +71,7 @@ class Read:
     histograms: Mapping[str, Sequence[Track]] = field(default_factory=dict)
     counters: Mapping[str, Sequence[Track]] = field(default_factory=dict)
     gauges: Mapping[str, Sequence[Track]] = field(default_factory=dict)
+    lows: Mapping[str, Sequence[Track]] = field(default_factory=dict)
     up: Sequence[Track] = ()
     zero: tuple[str, ...] = ()
 
@@ -86,8 +88,9 @@ def summed(histograms: Iterable[Histogram]) -> Histogram | None:
 def observed(read: Read) -> Observed:
     """The window as plain data; a concept that no series showed is absent."""
     alive = _Alive(read.up, read.edges)
-    gains = {concept: _gains(tracks, read.edges, alive) for concept, tracks in read.histograms.items()}
-    counts = {name: _gains(tracks, read.edges, alive) for name, tracks in _by_reason(read.counters).items()}
+    lows, counters = _by_reason(read.lows), _by_reason(read.counters)
+    gains = {name: _gains(tracks, lows.get(name, ()), read.edges, alive) for name, tracks in read.histograms.items()}
+    counts = {name: _gains(tracks, lows.get(name, ()), read.edges, alive) for name, tracks in counters.items()}
     gauges = {name: _values(tracks, read.edges) for name, tracks in read.gauges.items()}
     for gain in gains.values():
         _lose(gain, alive, read.edges)
@@ -165,26 +168,37 @@ class _Gains:
             self.parts[i][part] = self.parts[i].get(part, 0.0) + value
 
 
-def _gains(tracks: Iterable[Track], edges: Edges, alive: "_Alive") -> _Gains:
+def _gains(tracks: Iterable[Track], lows: Iterable[Track], edges: Edges, alive: "_Alive") -> _Gains:
     found = _Gains([{} for _ in range(edges.count + 1)], [0.0] * (edges.count + 1))
+    least = _states(lows, edges)
     for key, states in _states(tracks, edges).items():
-        _count(states, dict(key), alive, found)
+        _count(states, _restarts(states, least.get(key, [])), alive.seen(dict(key)), found)
     return found
 
 
-def _count(states: Sequence[_State], labels: Mapping[str, str], alive: "_Alive", found: _Gains) -> None:
+def _restarts(states: Sequence[_State], lows: Sequence[_State]) -> list[bool]:
+    """At which edges a count is not one that went on: it fell since the one before, or lay below it in between."""
+    known, low, found = states[0], math.inf, [False]
+    for i, now in enumerate(states[1:], 1):
+        low = min(low, lows[i].get("count", low)) if lows else low
+        found.append(bool(known and now) and (_fell(known, now) or low < known["count"] * (1 - 1e-9)))
+        known, low = (now, math.inf) if now else (known, low)
+    return found
+
+
+def _count(states: Sequence[_State], restarted: Sequence[bool], alive: Sequence[bool], found: _Gains) -> None:
     """Add one series' gains. One that appears counts from 0 if its target was scraped before, else nobody knows."""
     known, recent = states[0], 0.0
     for i, now in enumerate(states[1:], 1):
         if not now:
             continue
-        if known and not _fell(known, now):
-            gain = {part: value - known.get(part, 0.0) for part, value in now.items()}
-        elif known:
+        if restarted[i]:
             gain = now
             found.restarts += 1
-            found.unknown[i] += recent
-        elif alive.at(labels, i - 1):
+            found.unknown[i] += recent or now["count"]  # without a slice before it: as many again
+        elif known:
+            gain = {part: value - known.get(part, 0.0) for part, value in now.items()}
+        elif alive[i - 1]:
             gain = now
         else:
             gain = {"count": 0.0}
@@ -196,17 +210,21 @@ def _count(states: Sequence[_State], labels: Mapping[str, str], alive: "_Alive",
 
 
 def _fell(known: _State, now: _State) -> bool:
-    """Whether any part is lower than it was: after a gap a new process may have counted more requests than the old."""
+    """Whether any part is lower than it was: a new process may have counted more requests than the old one."""
     return any(now.get(part, 0.0) < value * (1 - 1e-9) for part, value in known.items())
 
 
 def _lose(found: _Gains, alive: "_Alive", edges: Edges) -> None:
-    """Count what may have come while a target did not answer: in proportion to the time, at the rate seen last."""
+    """Count what may have come while a target did not answer: in proportion to the time, at the rate seen last.
+
+    Where no target is there at all (taken out of discovery, or Prometheus itself was down) none answered.
+    """
+    if not alive.up:
+        return
     recent = 0.0
     for i in range(1, edges.count + 1):
-        now, share = found.parts[i].get("count", 0.0), alive.share(i)
-        if share is not None and share < 1:
-            found.unknown[i] += (1 - share) * max(now, recent)
+        now, share = found.parts[i].get("count", 0.0), alive.share(i) or 0.0
+        found.unknown[i] += (1 - share) * max(now, recent)
         recent = now or recent
 
 
@@ -259,9 +277,9 @@ class _Alive:
         for track in tracks:
             self.up[_target(track.labels)] = _values([track], edges)
 
-    def at(self, labels: Mapping[str, str], i: int) -> bool:
-        """Whether the target of a series was up at a moment."""
-        return bool((self.up.get(_target(labels)) or [None] * (i + 1))[i])
+    def seen(self, labels: Mapping[str, str]) -> list[bool]:
+        """At which moments the target of a series was up."""
+        return [bool(share) for share in self.up.get(_target(labels), [None] * (self.edges.count + 1))]
 
     def share(self, i: int) -> float | None:
         """The share of a slice in which the target that answered least did; None where none was scraped."""

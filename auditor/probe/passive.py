@@ -59,10 +59,14 @@ async def look(
     interval = await _interval(prometheus, _select(_told_by_all(engine, names), selector), when)
     edges = _edges(when, interval)
     asked = _Asked(prometheus, edges, interval, selector)
-    histograms = {c: await asked.histogram(name) for c in concepts if (name := _histogram(engine, c, present))}
+    families = {c: name for c in concepts if (name := _histogram(engine, c, present))}
+    histograms = {c: await asked.histogram(name) for c, name in families.items()}
+    lows = {c: await asked.lowest(f"{name}_count") for c, name in families.items()}
     if not set(TIMES) & set(concepts):
-        return observed(Read(source=prometheus.url, edges=edges, engine=engine, histograms=histograms))
-    counters = {c: await asked.counter(name) for c in _COUNTERS if (name := _plain(engine, c, present))}
+        return observed(Read(source=prometheus.url, edges=edges, engine=engine, histograms=histograms, lows=lows))
+    counted = {c: name for c in _COUNTERS if (name := _plain(engine, c, present))}
+    counters = {c: await asked.counter(name) for c, name in counted.items()}
+    lows |= {c: await asked.lowest(name) for c, name in counted.items()}
     named = {c: name for c in ("running", "waiting", "kv_usage") if (name := _plain(engine, c, present))}
     tracks = [track for listed in histograms.values() for track in listed]
     return observed(
@@ -73,6 +77,7 @@ async def look(
             histograms=histograms,
             counters=counters,
             gauges=await asked.gauges(named),
+            lows=lows,
             up=await asked.up(tracks),
             zero=_zero(engine, subject.version),
         )
@@ -197,6 +202,10 @@ class _Asked:
     async def counter(self, name: str) -> tuple[Result, ...]:
         """A counter's series at every edge."""
         return await self._range(self._series(name))
+
+    async def lowest(self, name: str) -> tuple[Result, ...]:
+        """The least of each series over each slice."""
+        return await self._range(f"min_over_time({self._series(name)}[{self._span(self.edges.step)}])")
 
     async def gauges(self, names: Mapping[str, str]) -> dict[str, tuple[Result, ...]]:
         """Peaks of each gauge over each slice, the mean of what runs or waits, and the least that waited."""

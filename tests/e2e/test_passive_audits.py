@@ -35,8 +35,16 @@ TPOT = {"0.05": 0.99, "0.1": 1.0, "+Inf": 1.0}
 SLO = {"ttft": {"p95": "500ms"}, "tps": {"p05": "20/s"}, "error_rate": "5%"}
 
 
-def _lines(end: int, model: str) -> Iterator[str]:
-    """OpenMetrics lines of three hours: 5 requests every 15 s, 16 in flight, none waiting."""
+def _lines(end: int, model: str, after: int | None = None) -> Iterator[str]:
+    """OpenMetrics lines of three hours: 5 requests every 15 s, 16 in flight, none waiting.
+
+    With `after`, the engine restarts in the middle and serves so many from then on.
+    """
+    middle = HOURS * 3600 // EVERY // 2
+    requests = [
+        PER_SAMPLE * i if after is None or i < middle else after * (i - middle + 1)
+        for i in range(HOURS * 3600 // EVERY)
+    ]
     labels = f'job="engine",instance="a:8000",model_name="{model}"'
     times = range(end - HOURS * 3600, end, EVERY)
     families = {"time_to_first_token_seconds": BOUNDS, "request_time_per_output_token_seconds": TPOT}
@@ -44,14 +52,14 @@ def _lines(end: int, model: str) -> Iterator[str]:
         yield f"# TYPE vllm:{family} histogram"
         for i, at in enumerate(times):
             for bound, share in within.items():
-                n = PER_SAMPLE * i * share
+                n = requests[i] * share
                 yield f'vllm:{family}_bucket{{{labels},le="{bound}"}} {n} {at}'
-            yield f"vllm:{family}_count{{{labels}}} {PER_SAMPLE * i} {at}"
-            yield f"vllm:{family}_sum{{{labels}}} {0.2 * PER_SAMPLE * i} {at}"
+            yield f"vllm:{family}_count{{{labels}}} {requests[i]} {at}"
+            yield f"vllm:{family}_sum{{{labels}}} {0.2 * requests[i]} {at}"
     yield "# TYPE vllm:request_success counter"
-    for reason, each in (("stop", PER_SAMPLE), ("abort", 0), ("error", 0)):
+    for reason, each in (("stop", 1), ("abort", 0), ("error", 0)):
         yield from (
-            f'vllm:request_success_total{{{labels},finished_reason="{reason}"}} {each * i} {at}'
+            f'vllm:request_success_total{{{labels},finished_reason="{reason}"}} {each * requests[i]} {at}'
             for i, at in enumerate(times)
         )
     gauges = {"vllm:num_requests_running": (labels, 16), "vllm:num_requests_waiting": (labels, 0)}
@@ -60,10 +68,10 @@ def _lines(end: int, model: str) -> Iterator[str]:
         yield from (f"{name}{{{on}}} {value} {at}" for at in times)
 
 
-def _filled(folder: Path, *models: str) -> None:
+def _filled(folder: Path, *models: str, after: int | None = None) -> None:
     folder.mkdir()
     for model in models:
-        text = "\n".join([*_lines(int(time.time()) - 5, model), "# EOF", ""])
+        text = "\n".join([*_lines(int(time.time()) - 5, model, after), "# EOF", ""])
         (folder / "history.txt").write_text(text)
         command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", folder / "history.txt", folder / "data"]
         subprocess.run(command, check=True, capture_output=True)
@@ -147,6 +155,24 @@ def test_a_prometheus_without_the_service_passes_nothing(tmp_path):
         report = _audited(tmp_path, url)
     assert {f.status for f in report.findings if f.rule in ("W110", "W111", "W113", "W120")} <= {"inconclusive", "skip"}
     assert report.verdict == "INCONCLUSIVE"
+
+
+def test_a_restart_between_two_edges_is_seen(tmp_path):
+    """1,800 requests in an hour and a half, then 1,000 in each scrape: two later the count is above the old one."""
+    _filled(tmp_path / "prom", "m", after=1000)
+
+    async def read(url):
+        async with Prometheus(url) as asked:
+            return await passive.look(asked, passive.Subject(), 7200.0)
+
+    with prometheus(tmp_path / "prom", {}, flags=["--storage.tsdb.retention.time=3d"]) as url:
+        seen = asyncio.run(read(url))
+    assert seen.values["restarts"] == 1
+    assert 20 <= seen.values["unknown"] <= 30  # a slice of 75 s before it: 25
+    before = (7200 - HOURS * 3600 / 2) / EVERY * PER_SAMPLE  # of the half hour of the window before it: 600
+    lost = before + 1000 * HOURS * 3600 / EVERY / 2 - seen.histograms["ttft"].count
+    assert -PER_SAMPLE <= lost <= 2 * 25 + 1000  # up to a slice before it is not counted, and the last scrape
+    assert seen.values["requests"] == seen.histograms["ttft"].count
 
 
 def test_several_models_are_refused_until_one_is_named(tmp_path):

@@ -64,6 +64,41 @@ def test_a_restart_shows_in_any_bucket():
     assert (found.values["restarts"], found.values["unknown"]) == (1, 10)
 
 
+def test_a_restart_shows_by_what_lay_between_two_edges():
+    """Crowded and slow, killed and fast again within one minute: at its end every count is above the old one."""
+    tracks, low = ttft([100, 110, 140, 150, 150], [50, 55, 85, 95, 95]), [None, 100, 3, 140, 150]
+    assert seen(tracks).values["restarts"] == 0
+    found = seen(tracks, lows={"ttft": [track(low)]})
+    assert found.histograms["ttft"].buckets == ((0.5, 5.0 + 85 + 10), (INF, 10.0 + 140 + 10))
+    assert (found.values["restarts"], found.values["unknown"]) == (1, 10)
+
+
+def test_a_restart_in_the_first_slice_may_have_lost_as_many_again():
+    found = seen(ttft([100, 40, 40, 40, 40], [100, 40, 40, 40, 40]))
+    assert (found.histograms["ttft"].count, found.values["unknown"]) == (40, 40)
+
+
+def test_a_restart_in_a_gap_shows_by_what_lay_in_it():
+    tracks = ttft([100, 110, None, 150, 160], [100, 110, None, 150, 160])
+    low = [None, 100, 2, 20, 150]
+    assert seen(tracks, lows={"ttft": [track(low)]}).values["restarts"] == 1
+    assert seen(tracks, lows={"ttft": [track([None, 100, 110, 110, 150])]}).values["restarts"] == 0
+
+
+def test_a_counter_that_restarted_within_a_slice_counts_from_nothing():
+    ended = track([10, 20, 30, 40, 50], __name__="vllm:request_success_total", finished_reason="stop")
+    low = track([None, 10, 1, 30, 40], finished_reason="stop")
+    quiet = ttft([0, 0, 0, 0, 0], [0, 0, 0, 0, 0])
+    found = seen(quiet, counters={"requests": [ended]}, lows={"requests": [low]})
+    assert found.values["requests"] == 10 + 30 + 10 + 10
+
+
+def test_slices_without_any_target_are_not_good_ones():
+    """A pod that was out of discovery for two minutes: 10 a minute may have failed there."""
+    found = seen(ttft([100, 110, None, None, 120], [100, 110, None, None, 120]), up=(1, 1, None, None, 1))
+    assert found.values["unknown"] == 20
+
+
 def test_a_target_that_ends_may_have_lost_a_slices_worth():
     found = seen(ttft([100, 110, 130, None, None], [0, 0, 0, None, None]))
     assert found.histograms["ttft"].count == 30

@@ -81,4 +81,7 @@ def test_a_prometheus_that_holds_no_engine_is_asked_no_more() -> None:
 def test_lengths_alone_ask_for_no_gauges() -> None:
     _, fake = seen(server(actives(target("30s", **POD))), 3600.0, LENGTHS)
     asked = [said(r, "query") for r in fake.asked if "query_range" in r.path]
-    assert asked == ['{__name__=~"vllm:request_prompt_tokens_(bucket|sum|count)", model_name="m"}']
+    assert asked == [
+        '{__name__=~"vllm:request_prompt_tokens_(bucket|sum|count)", model_name="m"}',
+        'min_over_time({__name__="vllm:request_prompt_tokens_count", model_name="m"}[38000ms])',
+    ]
