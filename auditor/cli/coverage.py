@@ -187,13 +187,13 @@ def _item(item: "CoverageItem") -> dict[str, Any]:
     return {key: value for key, value in asdict(item).items() if value not in ("", ()) and key != "concept"}
 
 
-def _around(found: "Coverage", pages: list["MetricsPage"], place: "Place") -> list[str]:
+def _around(found: "Coverage", pages: list["MetricsPage"], place: "Place", stored: tuple[str, ...]) -> list[str]:
     """The lines of the table on the pages read, and on how to show what no panel shows."""
     from auditor.report.coverage import advice, contents
     from auditor.report.words import clean
 
     lines = [line for url, what in contents(pages) for line in _wrap(f"{'page':<16}", clean(f"{url}: {what}"))]
-    for concept, what in advice(found, place.engine, place.version):
+    for concept, what in advice(found, place.engine, place.version, stored):
         lines += _wrap(f"{'to show ' + concept:<16}", clean(what))
     return lines
 
@@ -274,18 +274,18 @@ def command(
             write(json.dumps(_line(path, engine, engine_version, pages, watch)) + "\n")
         return
     found = coverage(_files([_file(path) for path in files], watch), engine, engine_version, pages, watch)
-    place = Place.of(engine, engine_version, pages)
+    place, stored = Place.of(engine, engine_version, pages), watch.names if watch else ()
     if fix:
-        write(fixes.printed(found, place, watch.names if watch else (), as_json=as_json))
+        write(fixes.printed(found, place, stored, as_json=as_json))
         return
     if as_json:
         items = {item.concept: _item(item) for item in found.items}
         rest = {key: getattr(found, key) for key in ("offered", "files", "unreadable", "invalid_queries")}
         rest["flaws"] = fixes.flaws(found)
-        rest |= {"pages": dict(contents(pages)), "remedies": dict(advice(found, place.engine, place.version))}
+        rest |= {"pages": dict(contents(pages)), "remedies": dict(advice(found, place.engine, place.version, stored))}
         live = {"prometheus": _plain(watch)} if watch else {}
         write(json.dumps({"schema_version": 1, "concepts": items, **rest, **live}, indent=2) + "\n")
     else:
-        more = [*_around(found, pages, place), *(_watched(watch) if watch else ())]
+        more = [*_around(found, pages, place, stored), *(_watched(watch) if watch else ())]
         more += [part for line in fixes.lines(found) for part in _wrap(f"{'misleads':<16}", line)]
         write(_table(found) + "".join(f"{line}\n" for line in more))

@@ -60,7 +60,8 @@ def missing(found: Coverage, place: Place, scraped: Collection[str] = ()) -> Mis
     items = {item.concept: item for item in found.items}
     unseen = [concept for concept in ASKED if _unseen(items[concept], found)]
     unwatched = [concept for concept in ASKED if not items[concept].alerts]
-    drawn = {concept: tuple(_drawn(concept, names, found.offered)) for concept in unseen}
+    offered = panels.as_stored(found.offered, scraped)
+    drawn = {concept: tuple(_drawn(concept, names, offered)) for concept in unseen}
     alerts = [alert for concept in unwatched for alert in _alert(concept, names, place)]
     title = catalogue.title(place.engine) if catalogue.is_known(place.engine) else "LLM service"
     return Missing(

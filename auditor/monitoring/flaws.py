@@ -135,7 +135,8 @@ def _one_pool(shows: Sequence[_Show]) -> Iterator[Flaw]:
         missing = tuple(name for name in offered if catalogue.family(name) not in drawn)
         if drawn & set(map(catalogue.family, offered)) and missing:
             note = f"the page has {', '.join(missing)} beside what is drawn: another pool may be full first"
-            instead = f'max({{__name__=~"{"|".join(offered)}"}})'
+            spelled = (panels.stored(name, show.read.scraped) for name in offered)
+            instead = f'max({{__name__=~"{"|".join(spelled)}"}})'
             yield _flaw(show, "one_pool", "memory", note, instead)
 
 

@@ -1,6 +1,6 @@
 """The lines of `audit coverage` on the engine: whose pages were read, and how to show what no panel shows."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from auditor import panels
 from auditor.catalog import metrics as catalogue
@@ -20,15 +20,18 @@ def contents(pages: Sequence[MetricsPage]) -> Iterator[tuple[str, str]]:
         yield page.url, "; ".join(map(str, found)) or "no program that is known"
 
 
-def advice(found: Coverage, engine: str, version: str | None) -> Iterator[tuple[str, str]]:
+def advice(
+    found: Coverage, engine: str, version: str | None, stored: Collection[str] = ()
+) -> Iterator[tuple[str, str]]:
     """For each of the three that no live series shows: its concept, and how to show it on this engine.
 
-    Nothing for an engine without an entry in the catalogue: what it lacks is not known.
+    Nothing for an engine without an entry in the catalogue: what it lacks is not known. `stored` are the names of its
+    series as a live Prometheus spells them.
     """
     if not catalogue.is_known(engine):
         return
     names = catalogue.remedies(engine, version)
-    served = panels.offered_first(names, found.offered)
+    served = panels.as_stored(panels.offered_first(names, found.offered), stored)
     title = f"{catalogue.title(engine)} {version or ''}".strip()
     for item in found.items:
         if item.concept in _ASKED and (item.rung in ("missing", "proxy") or not item.names):

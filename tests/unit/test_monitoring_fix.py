@@ -162,6 +162,16 @@ def test_series_are_spelled_as_a_prometheus_stores_them():
     assert queries[2:] == ["max(sglang_token_usage) > 0.95", "absent(sglang_num_running_reqs)"]
 
 
+def test_pools_are_spelled_as_they_are_stored():
+    types = dict.fromkeys(("sglang:token_usage", "sglang:swa_token_usage"), "gauge")
+    page, stored = MetricsPage(url="u", types=types), ("sglang_token_usage", "sglang_swa_token_usage")
+    place = Place.of("sglang", None, (page,))
+    lacks = missing(judged([file("e.json", EMPTY)], "sglang", None, page), place, stored)
+    assert lacks.dashboard is not None
+    memory = next(panel for panel in lacks.dashboard["panels"] if panel["title"] == "KV cache usage")
+    assert [t["expr"] for t in memory["targets"]] == ["max(sglang_token_usage)", "max(sglang_swa_token_usage)"]
+
+
 def test_a_concept_that_is_shown_in_a_misleading_way_only_is_missing():
     mean = "vllm:time_to_first_token_seconds_sum / vllm:time_to_first_token_seconds_count"
     board = {"title": "t", "panels": [{"title": "TTFT", "targets": [{"expr": mean}]}]}
