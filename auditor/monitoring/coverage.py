@@ -15,7 +15,7 @@ from auditor.monitoring import promql
 from auditor.monitoring.flaws import facts, flaws
 from auditor.monitoring.meaning import Shown, shown
 from auditor.monitoring.reading import Asked, TextFile, read
-from auditor.monitoring.standing import EMPTY, Place, Standing, answered
+from auditor.monitoring.standing import EMPTY, Place, Standing, answered, comes_late
 from auditor.watch import Answer, Coverage, CoverageItem, Query, Watch
 
 __all__ = ["ASKED", "OTHER", "TextFile", "coverage"]
@@ -157,13 +157,18 @@ def _gather(case: _Case, place: Place, live: _Watched, found: dict[str, _Concept
     if standing.dead:
         _bury(standing.culprit or _name(seen), standing, query, concept)
     elif query.alert:
-        _alert(query.alert, seen, standing, live, concept)
+        _alert(query.alert, seen, standing.silent and not _not_yet(case, seen), live, concept)
     else:
         _show(seen, standing, query, place, concept)
 
 
-def _alert(name: str, seen: Shown, standing: Standing, live: _Watched, concept: _Concept) -> None:
-    doubt = f"alert {name} can never fire: what it asks for {EMPTY}" if standing.silent else live.doubt(name)
+def _not_yet(case: _Case, seen: Shown) -> bool:
+    """True where the series has no sample because what it counts has not happened: the alert waits for just that."""
+    return case.answer is not None and case.use.name in case.answer.absent and comes_late(seen.metric)
+
+
+def _alert(name: str, seen: Shown, dumb: bool, live: _Watched, concept: _Concept) -> None:
+    doubt = f"alert {name} can never fire: what it asks for {EMPTY}" if dumb else live.doubt(name)
     if doubt:
         concept.notes[doubt] = None
     elif seen.direct:

@@ -12,7 +12,7 @@ from auditor.measurement import MetricsPage
 from auditor.monitoring.promql import Use
 from auditor.watch import Answer
 
-__all__ = ["EMPTY", "Place", "Standing", "answered"]
+__all__ = ["EMPTY", "Place", "Standing", "answered", "comes_late"]
 
 # Series that a page has only with a feature in use or after the first event, on any engine.
 _CONDITIONAL = {
@@ -62,6 +62,11 @@ def answered(standing: Standing, answer: Answer | None, where: str, *, alone: bo
     return replace(standing, note="; ".join(n for n in (standing.note, f"{where} {why}") if n), silent=True)
 
 
+def comes_late(metric: Metric) -> bool:
+    """True for a series that may be absent until its first event, or without the feature that it counts."""
+    return catalogue.source(metric.engine).lazy or metric.concept in _CONDITIONAL
+
+
 @dataclass(frozen=True)
 class Place:
     """The deployment that a name is looked up in: engine, version and pages; each may be unknown."""
@@ -87,8 +92,12 @@ class Place:
             return Standing("named", dead=True, foreign=True)
         own = self._own(metric)
         if self.pages and self._page_speaks_for(metric):
-            late = catalogue.source(metric.engine).lazy or metric.concept in _CONDITIONAL
-            if own and late and catalogue.valid(metric, self.version) and self._written_by_engine(metric, use):
+            if (
+                own
+                and comes_late(metric)
+                and catalogue.valid(metric, self.version)
+                and self._written_by_engine(metric, use)
+            ):
                 return Standing("valid", note=f"{use.base} is not on the page yet")
             return self._dead(metric, use, "is not on the metrics page")
         if not own:

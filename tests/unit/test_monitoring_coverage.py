@@ -307,6 +307,19 @@ def test_an_alert_whose_subject_returns_nothing_can_never_fire() -> None:
     assert "alert Full can never fire" in found.note
 
 
+def test_an_alert_that_waits_for_a_first_event_is_not_one_that_never_fires() -> None:
+    """SGLang has the counter from the first abort on."""
+    aborts = "rate(sglang:num_aborted_requests_total[5m])"
+    rules = [alerts(Aborts=f"{aborts} > 0.1")]
+
+    def told(*absent: str) -> str:
+        answer = Answer(query=f"{aborts} > 0.1", series=0, absent=absent)
+        return item(coverage(rules, "sglang", "0.5.9", watch=Watch(url="p", answers=(answer,))), "aborted").note
+
+    assert "never fire" not in told("sglang:num_aborted_requests_total")
+    assert "alert Aborts can never fire" in told()  # its series are there: a label or the window keeps it silent
+
+
 def test_a_template_that_was_not_rendered_covers_nothing() -> None:
     query = 'max(vllm:kv_cache_usage_perc{namespace="{{ .Release.Namespace }}"})'
     found = coverage([board(query)], "vllm", "0.18.0")
