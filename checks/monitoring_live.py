@@ -182,7 +182,8 @@ def _short(evidence: Evidence, short: list[Query], interval: float) -> Finding:
     none = window < _FEWEST * interval
     seconds = quantity(window, "s")
     why = f"{worst.where} takes a rate over {seconds}, and the service is scraped every {quantity(interval, 's')}"
-    why += ": there is never a rate" if none else ": one lost scrape, and the panel has a gap"
+    what = "there is never a rate" if window <= interval else "often only one falls in it, and there is no rate"
+    why += f": {what if none else 'one lost scrape, and the panel has a gap'}"
     return _PART.finding(
         "M422",
         "fail" if none else "warn",

@@ -150,6 +150,18 @@ def test_windows_of_few_scrapes(window, status):
     assert finding.measured.value == 15.0
 
 
+@pytest.mark.parametrize(
+    ("window", "words"),
+    [
+        (15.0, "every 15 s: there is never a rate"),  # (t-15 s, t] holds one scrape
+        (20.0, "every 15 s: often only one falls in it, and there is no rate"),  # two of three times: 20 = 15 + 5
+        (30.0, "every 15 s: one lost scrape, and the panel has a gap"),
+    ],
+)
+def test_how_often_a_window_holds_too_few_scrapes(window, words):
+    assert words in only("M422", evidence(target(), queries=(query(windows=(window,)),))).why
+
+
 def test_the_slowest_of_the_service_s_targets_counts():
     others = (target(interval=60.0), target(interval=15.0), target(interval=600.0, serves=False))
     assert only("M422", evidence(*others, queries=(query(windows=(200.0,)),))).status == "warn"
