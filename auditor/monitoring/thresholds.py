@@ -33,27 +33,32 @@ def limits(read: Read) -> Iterator[Flaw]:
 
 
 def _beyond(read: Read, one: Known, operator: str, limit: float) -> Iterator[Flaw]:
-    """Above all that a share or a histogram can show, or below nothing."""
-    top = _top(read, one)
-    if top is None:
+    """Above all that a share or a histogram can show, or below nothing. What `or` stands beside may fire all the same,
+    and what `and` or `unless` narrows need not.
+    """
+    top, above = _top(read, one), {a.operator for a in one.trace.above}
+    kind = _outcome(operator, limit, top) if top is not None else None
+    if (
+        top is None
+        or (kind == "never_fires" and "or" in above)
+        or (kind == "always_fires" and above & {"and", "unless"})
+    ):
         return
     word = "highest bucket" if one.trace.part == "bucket" else "most"
     what = f"alert {read.drawn.alert} compares {one.trace.name} with {limit:g}, and {top:g} is its {word}"
-    more = operator in (">", ">=")
-    if (operator == ">" and limit >= top) or (operator == ">=" and limit > top):
-        yield read.flaw(
-            "never_fires", one.metric.concept, f"{what}: it can never fire", (one.trace.name,), _right(read, one)
-        )
-    elif not more and limit > top:
-        yield read.flaw(
-            "always_fires", one.metric.concept, f"{what}: it always fires", (one.trace.name,), _right(read, one)
-        )
-    elif (operator == ">=" and limit <= 0) or (operator == ">" and limit < 0):
-        note = f"alert {read.drawn.alert} compares {one.trace.name} with {limit:g}: it always fires"
-        yield read.flaw("always_fires", one.metric.concept, note, (one.trace.name,), _right(read, one))
-    elif more and one.metric.unit == "percent" and 0 < limit <= 1:
+    if kind is not None:
+        note = f"{what}: it {'can never fire' if kind == 'never_fires' else 'always fires'}"
+        yield read.flaw(kind, one.metric.concept, note, (one.trace.name,), _right(read, one))
+    elif operator in (">", ">=") and one.metric.unit == "percent" and 0 < limit <= 1:
         note = f"{what}: it fires at {limit:g} %"
         yield read.flaw("always_fires", one.metric.concept, note, (one.trace.name,), _right(read, one))
+
+
+def _outcome(operator: str, limit: float, top: float) -> str | None:
+    """What a comparison with something between 0 and `top` always comes to; None where it can come either way."""
+    always = {">": limit < 0, ">=": limit <= 0, "<": limit > top, "<=": limit >= top}
+    never = {">": limit >= top, ">=": limit > top, "<": limit <= 0, "<=": limit < 0}
+    return "always_fires" if always[operator] else "never_fires" if never[operator] else None
 
 
 def _right(read: Read, one: Known) -> str | None:
@@ -92,7 +97,7 @@ def _compared(one: Known) -> tuple[str, float, float] | None:
         if isinstance(above.node, parser.BinaryExpr):
             other = number(above.node.rhs if above.side == "left" else above.node.lhs)
             if above.operator in _FLIPPED and other is not None:
-                if not factor or not math.isfinite(factor):
+                if factor <= 0 or not math.isfinite(factor):
                     return None
                 return (above.operator if above.side == "left" else _FLIPPED[above.operator]), other, factor
             if above.operator == "*" and other:

@@ -205,4 +205,4 @@ def test_the_rules_on_queries_find_nothing_else(ran: Ran) -> None:
     assert {rule: status for rule, status in told.items() if rule not in seen and status != "pass"} == {}
     assert len(told) == 19
     always = [f.why for f in ran.report.findings if (f.rule, f.subject) == ("M424", "always")]
-    assert always == ["alert Fires compares vllm:kv_cache_usage_perc with 0: it always fires."]
+    assert always == ["alert Fires compares vllm:kv_cache_usage_perc with 0, and 1 is its most: it always fires."]
