@@ -151,15 +151,17 @@ def test_dashboards_of_one_name_are_told_apart() -> None:
     assert [document.name for document in documents] == ["grafana: vLLM", "grafana: vLLM (2)"]
 
 
-def test_all_pages_of_the_search_are_read() -> None:
-    full = [{"uid": "nodes", "title": "t", "type": "dash-db"}] * 500
+def test_all_pages_of_the_search_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("auditor.probe.grafana._PAGE", 20)
+    monkeypatch.setattr("auditor.probe.grafana._MOST_DASHBOARDS", 20)
+    full = [{"uid": "nodes", "title": "t", "type": "dash-db"}] * 20
 
     def page(request: Any) -> bytes:
         return reply(full if "page=1" in request.path else FOUND[:1])
 
     (documents, problems), fake = asked(lambda g: g.dashboards(), {"GET /api/search": page})
     assert sum("/api/search" in one.path for one in fake.asked) == 2
-    assert problems[0] == "1 of 501 dashboards were not read: too many"
+    assert problems[0] == "1 of 21 dashboards were not read: too many"
     assert documents == ()
 
 
