@@ -14,6 +14,7 @@ from typing import Any, Literal
 from auditor.errors import UsageError
 
 __all__ = [
+    "REPEATING",
     "Metric",
     "Source",
     "buckets",
@@ -37,6 +38,10 @@ __all__ = [
 
 Type = Literal["counter", "gauge", "histogram", "summary"]
 Kind = Literal["engine", "gateway", "exporter"]
+
+REPEATING = ("tp_rank", "pp_rank", "attn_cp_rank", "moe_ep_rank")
+"""Labels of ranks that each show the figures of their engine again (SGLang --enable-metrics-for-all-schedulers)."""
+
 _NEWEST = (1 << 30,)
 _AS_WRITTEN = ("name", "concept", "type", "unit", "replaced_by", "labels")
 _PERCENTILE = re.compile(r"(\w[\w:]*)_p\d{2,3}")

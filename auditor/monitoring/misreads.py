@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import promql_parser as parser
 
+from auditor.catalog.metrics import REPEATING
 from auditor.monitoring.drawn import Known, Read
 from auditor.monitoring.traces import Trace, number
 from auditor.panels import grouped, highest, mean, quantile, share_of_gpu, total
@@ -33,7 +34,6 @@ _APART = frozenset(
         *("node", "host", "hostname", "Hostname", "container_id", "job_name", "instance_id", "endpoint"),
     ]
 )
-_RANKS = ("tp_rank", "pp_rank", "attn_cp_rank", "moe_ep_rank")
 _TOKENS = {
     "prompt_tokens": "prompt",
     "prompt_len": "prompt",
@@ -130,7 +130,7 @@ def _is_count(node: parser.Expr) -> bool:
 def summed_ranks(read: Read) -> Iterator[Flaw]:
     """A sum over ranks that show the same figures again."""
     for page in read.place.pages:
-        for label in _RANKS:
+        for label in REPEATING:
             if page.exporter is not None or len(page.ranks.get(label, ())) < 2:
                 continue
             for one in read.series:

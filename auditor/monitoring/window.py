@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from auditor.catalog.metrics import REPEATING
 from auditor.measurement import Histogram
 from auditor.theory.buckets import added, clean
 from auditor.watch import Observed, Slice
@@ -18,7 +19,7 @@ from auditor.watch import Observed, Slice
 __all__ = ["Edges", "Read", "Track", "observed", "summed"]
 
 # Ranks that show the same figures again, and the process that wrote them: one series.
-_SAME = frozenset(["tp_rank", "pp_rank", "moe_ep_rank", "pid", "le", "__name__"])
+_SAME = frozenset([*REPEATING, "pid", "le", "__name__"])
 _REASON = "finished_reason"
 _REASONS = {"abort": "aborted", "error": "errors"}
 _Key = tuple[tuple[str, str], ...]
@@ -81,7 +82,8 @@ def summed(histograms: Iterable[Histogram]) -> Histogram | None:
     listed = list(histograms)
     if not listed:
         return None
-    buckets = added(one.buckets for one in listed)
+    told = all(one.buckets for one in listed if one.count)  # the buckets of some are not those of all
+    buckets = added(one.buckets for one in listed) if told else ()
     return Histogram(sum=sum(one.sum for one in listed), count=sum(one.count for one in listed), buckets=buckets)
 
 

@@ -17,7 +17,7 @@ __all__ = ["Page", "Series", "parse_page"]
 _LINE = re.compile(r"[a-zA-Z_:][\w:.]*(?:\{.*\})?\s+\S+(?:\s+\S+)*\s*")
 _COMMENT = re.compile(r"#\s+(?:TYPE|HELP|UNIT)\s+\S+.*|#\s*EOF")
 _LONGEST_LINE = 65_536
-_RANKS = frozenset({"pid", "engine", "dp_rank", "tp_rank", "pp_rank", "attn_cp_rank", "moe_ep_rank"})
+_RANKS = frozenset({"pid", "engine", "dp_rank", *catalogue.REPEATING})
 _Reader = Callable[[str], Iterable[Metric]]
 
 

@@ -23,7 +23,7 @@ TIMES = ("ttft", "tpot", "e2e", "queue_time")
 _COUNTERS = ("requests", "aborted", "refusals", "preemptions", "prompt_tokens", "generation_tokens")
 _SLICES = 96  # a quarter of an hour of a day
 _INTERVAL = 15.0  # seconds between scrapes, where no target tells
-_RANKS = "tp_rank, pp_rank, moe_ep_rank, pid"  # series that show the same figures again
+_RANKS = ", ".join((*catalogue.REPEATING, "pid"))  # series that show the same figures again
 _MODEL = "model_name"
 
 

@@ -9,6 +9,7 @@ import httpx
 
 from auditor.catalog import metrics as catalogue
 from auditor.measurement import Histogram, Served, Snapshot
+from auditor.monitoring.window import summed
 from auditor.probe.exposition import Page, Series, parse_page
 from auditor.probe.target import tls_context
 from auditor.probe.web import get_text, headers_for
@@ -30,8 +31,8 @@ _GROWING = frozenset(
 # Shares: of several engines or replicas the fullest counts. Everything else adds up.
 _SHARES = frozenset(["kv_usage", "prefix_hit_rate", "spec_accept_rate", "spec_accept_length", "page_size"])
 _NOT_NUMBERS = frozenset(["other", "cache_config"])
-# Ranks that show the same figures again (--enable-metrics-for-all-schedulers), and the process that wrote them.
-_SAME = frozenset(["tp_rank", "pp_rank", "moe_ep_rank", "pid", "le"])
+# Ranks that show the same figures again, and the process that wrote them.
+_SAME = frozenset([*catalogue.REPEATING, "pid", "le"])
 
 
 @dataclass(slots=True)
@@ -56,11 +57,11 @@ def snapshot(
     if not read:
         return None
     values: dict[str, float] = {}
-    histograms: dict[str, Histogram] = {}
+    listed: dict[str, list[Histogram]] = {}
     for found in read:
         for concept, total in found.items():
             if total.metric.type == "histogram":
-                histograms[concept] = _add(histograms.get(concept), _histogram(total))
+                listed.setdefault(concept, []).append(_histogram(total))
             elif total.values:
                 combine = max if concept in _SHARES else sum
                 value = combine(total.values.values())
@@ -68,6 +69,7 @@ def snapshot(
                 values[concept] = value if before is None else combine([before, value])
     if engine == "sglang" and "running" in values and catalogue.version_key(version) >= (0, 5, 7):
         values.setdefault("preemptions", 0.0)
+    histograms = {concept: added for concept, each in listed.items() if (added := summed(each)) is not None}
     return Snapshot(at=at, phase=phase, values=values, histograms=histograms)
 
 
@@ -109,15 +111,6 @@ def _histogram(total: _Sum) -> Histogram:
     sums = {name: sum(values.values()) for name, values in total.parts.items()}
     bounds = {float(name[3:]): value for name, value in sums.items() if name.startswith("le=")}
     return Histogram(sum=sums.get("sum", 0.0), count=sums.get("count", 0.0), buckets=tuple(sorted(bounds.items())))
-
-
-def _add(first: Histogram | None, second: Histogram) -> Histogram:
-    """The sum of two histograms; bounds that only one of them has are left out."""
-    if first is None:
-        return second
-    more = dict(second.buckets)
-    buckets = tuple((bound, count + more[bound]) for bound, count in first.buckets if bound in more)
-    return Histogram(sum=first.sum + second.sum, count=first.count + second.count, buckets=buckets)
 
 
 # ------------------------------------------------------------------------------------------------------------ scraping

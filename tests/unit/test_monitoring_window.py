@@ -176,5 +176,11 @@ def test_no_series_are_nothing_observed():
     assert summed([]) is None
 
 
+def test_buckets_of_some_requests_are_not_those_of_all():
+    bare, full = Histogram(sum=3.0, count=3.0), Histogram(sum=1.0, count=2.0, buckets=((0.5, 2.0), (INF, 2.0)))
+    assert summed([bare, full]) == Histogram(sum=4.0, count=5.0)
+    assert summed([Histogram(sum=0.0, count=0.0), full]) == full
+
+
 def test_points_between_the_edges_are_left_out():
     assert [EDGES.place(t) for t in (1000.0, 1060.5, 1090.0, 1240.0, 1300.0, 900.0)] == [0, 1, None, 4, None, None]

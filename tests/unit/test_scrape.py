@@ -61,9 +61,10 @@ def test_ranks_and_replicas_add_up_and_the_fullest_cache_counts():
     assert seen.histograms["ttft"].buckets[0] == (0.1, 3)
 
 
-def test_the_same_engine_shown_by_every_tensor_rank_counts_once():
+@pytest.mark.parametrize("rank", ["tp_rank", "pp_rank", "attn_cp_rank", "moe_ep_rank"])
+def test_the_same_engine_shown_by_every_rank_counts_once(rank):
     text = "# TYPE sglang:num_running_reqs gauge\n" + "".join(
-        f'sglang:num_running_reqs{{dp_rank="{dp}",tp_rank="{tp}"}} {dp + 4}\n' for dp in (0, 1) for tp in (0, 1)
+        f'sglang:num_running_reqs{{dp_rank="{dp}",{rank}="{place}"}} {dp + 4}\n' for dp in (0, 1) for place in (0, 1)
     )
     assert snapshot(series(text), "sglang", 0, "during").values["running"] == 4 + 5
 
