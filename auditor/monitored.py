@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 from auditor.evidence import Evidence
 from auditor.loading import Loaded, load_monitoring
@@ -168,6 +169,6 @@ async def _grafana(
 
 
 def _shown(url: str) -> str:
-    """The address without user and password."""
-    scheme, _, rest = url.partition("://")
-    return f"{scheme}://{rest.rpartition('@')[2]}"
+    """The address as it is told of one that answered: without user, password and query."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))

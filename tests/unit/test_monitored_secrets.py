@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from auditor import run
+from auditor import monitored, run
 from auditor.loading import load_profile
 from auditor.report.renderers import RENDERERS
+from auditor.testing import make_evidence
 from tests.unit.fake_endpoint import Answer, Asked, serving
 from tests.unit.web_answers import ByPath, prometheus_reply
 
@@ -67,3 +68,17 @@ def test_no_credential_comes_back(key: bool, tmp_path: Path, monkeypatch: pytest
     assert "10.0.0.5:8000" in saved
     for secret in (PASSWORD, BASIC, TENANT, *([TOKEN] if key else [])):
         assert secret not in shown + saved + "\n".join(told)
+
+
+def test_a_server_that_does_not_answer_is_told_without_user_and_query(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(
+        "version: 1\nname: t\nendpoint: {url: 'http://127.0.0.1:9/v1', engine: vllm}\n"
+        f"monitoring: {{prometheus: 'http://bob:{PASSWORD}@127.0.0.1:9/prom?tenant={TENANT}'}}\n"
+    )
+    loaded = load_profile(tmp_path / "p.yaml")
+    evidence = make_evidence(profile=loaded.profile, measurements=())
+    watch = asyncio.run(monitored.before(evidence, loaded, lambda _: None)).watch
+    assert watch is not None
+    assert watch.url == "http://127.0.0.1:9/prom"
+    assert PASSWORD not in repr(watch.problems)
+    assert TENANT not in repr(watch.problems)
