@@ -66,9 +66,14 @@ def drawn(targets: Sequence[Target], outputs: Collection[str] | None = None) -> 
     shown = [t for t in targets if not t.hidden and (outputs is None or t.ref in outputs)]
     needed: set[str] = set()
     queue = [t for t in shown if t.source == _EXPRESSION]
+    expressions: dict[str, list[Target]] = {}
+    for target in targets:
+        if target.source == _EXPRESSION:
+            expressions.setdefault(target.ref, []).append(target)
     while queue:
         more = set(re.findall(r"\w+", queue.pop().text)) - needed
         needed |= more
-        queue += [t for t in targets if t.ref in more and t.source == _EXPRESSION]
-    used = [t for t in targets if t in shown or (t.ref and t.ref in needed)]
+        queue += [t for ref in more for t in expressions.get(ref, ())]
+    visible = set(shown)
+    used = [t for t in targets if t in visible or (t.ref and t.ref in needed)]
     return prometheus_like(t.text for t in used if is_promql(t.source))

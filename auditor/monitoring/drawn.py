@@ -49,7 +49,7 @@ class Read:
     @property
     def asked(self) -> frozenset[str]:
         """The labels that the query as written narrows to one value, a variable's included."""
-        return frozenset(re.findall(r"(\w+)\s*=\s*[\"']", self.drawn.raw))
+        return frozenset(re.findall(r"\b(\w+)\s*=\s*[\"']", self.drawn.raw))
 
     def series_for(self, metric: Metric) -> str:
         """The selector to write instead: the metric itself if the engine in use has it, else its successor there."""

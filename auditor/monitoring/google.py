@@ -50,7 +50,7 @@ def _mql_query(node: Mapping[str, Any]) -> str:
     match = _MQL.search(text)
     if not match:
         return ""
-    percentile = re.search(r"percentile(?:_from)?\([^,()]*(?:\(\))?[^,()]*,\s*(\d+)", text)
+    percentile = re.search(r"percentile(?:_from)?\([^,()]*(?:\(\)[^,()]*)?,\s*(\d+)", text)
     rated = re.search(r"\balign\s+(?:rate|delta)\b|\brate\b", text)
     return _promql(match[1], match[2], percentile and percentile[1], bool(rated))
 

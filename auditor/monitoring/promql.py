@@ -14,13 +14,14 @@ import promql_parser as parser
 
 from auditor.monitoring.patterns import alternatives
 
-__all__ = ["Invalid", "Recordings", "Use", "parse", "uses"]
+__all__ = ["MAX_CHARACTERS", "STRINGS", "Invalid", "Recordings", "Use", "parse", "uses"]
 
-_MAX_CHARACTERS = 50_000
+MAX_CHARACTERS = 50_000
 _MAX_OPERATORS = 1_000
 _MAX_RECORDINGS = 200
 _OPERATORS = re.compile(r"[-+*/%^<>=!(\[,]|\b(?:and|or|unless|atan2)\b", re.IGNORECASE)
-_STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|`[^`]*`', re.DOTALL)
+# One that is never closed ends with the text: else each quote in it would be tried as the start of another.
+STRINGS = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|\'(?:[^\'\\]|\\.)*(?:\'|\\?\Z)|`[^`]*(?:`|\Z)', re.DOTALL)
 _RATES = frozenset({"rate", "irate", "increase", "delta", "idelta", "deriv"})
 _PRESENCE = frozenset(
     {"absent", "absent_over_time", "present_over_time", "count_over_time", "changes", "resets", "timestamp"}
@@ -65,9 +66,9 @@ class Use:
 @lru_cache(maxsize=2048)
 def parse(query: str) -> parser.Expr:
     """The syntax tree; raises Invalid. Bounded first: the parser recurses on the machine's stack."""
-    if len(query) > _MAX_CHARACTERS:
+    if len(query) > MAX_CHARACTERS:
         raise Invalid("longer than 50,000 characters")
-    if len(_OPERATORS.findall(_STRINGS.sub('""', query))) > _MAX_OPERATORS:
+    if len(_OPERATORS.findall(STRINGS.sub('""', query))) > _MAX_OPERATORS:
         raise Invalid("more than 1,000 operators")
     try:
         return parser.parse(query)

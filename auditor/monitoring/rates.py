@@ -7,13 +7,12 @@ from datetime import timedelta
 import promql_parser as parser
 
 from auditor.monitoring.drawn import Read
-from auditor.monitoring.promql import Invalid, parse
+from auditor.monitoring.promql import STRINGS, Invalid, parse
 from auditor.monitoring.traces import RATES
 from auditor.watch import Flaw
 
 __all__ = ["interval_variable", "literal_matchers", "written"]
 
-_STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|`[^`]*`', re.DOTALL)
 _OLD = re.compile(r"\[\[\w+(?::\w+)?\]\]")
 _RANGE = re.compile(r"\[([^\[\]]*)\]")
 _INTERVAL = re.compile(r"\$(__interval\b|\{__interval(_ms)?\})")
@@ -44,7 +43,7 @@ def _windows(raw: str, text: str) -> Iterator[tuple[float, str]]:
         found = list(_ranges(parse(text), rated=False))
     except (Invalid, RecursionError):
         return
-    asked = _RANGE.findall(_STRINGS.sub('""', _OLD.sub("$old", raw)))
+    asked = _RANGE.findall(STRINGS.sub('""', _OLD.sub("$old", raw)))
     if len(found) == len(asked):
         yield from ((seconds, as_written) for (seconds, rated), as_written in zip(found, asked, strict=True) if rated)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from auditor.monitoring import dashboards, documents, rules
+from auditor.monitoring import dashboards, documents, promql, rules
 from auditor.monitoring.variables import substitute
 
 __all__ = ["Asked", "Read", "TextFile", "read"]
@@ -81,8 +81,9 @@ def _document(document: Mapping[str, Any] | documents.Unreadable, name: str, int
     for panel in board.panels:
         where = f"{name}: {panel.title or _UNTITLED}"
         for text in panel.queries:
-            plain = substitute(text, board.variables, board.unknown)
-            _ask(Asked(plain, where, raw=text, title=panel.title, unit=panel.unit), into)
+            bounded = text[: promql.MAX_CHARACTERS + 1]  # what is too long is refused, and never searched
+            plain = substitute(bounded, board.variables, board.unknown)
+            _ask(Asked(plain, where, raw=bounded, title=panel.title, unit=panel.unit), into)
     return True
 
 
@@ -95,8 +96,10 @@ def _rules(listed: Iterable[rules.Rule], name: str, into: Read) -> None:
 
 
 def _ask(query: Asked, into: Read) -> None:
-    """Take the query, unless it is still a template's source: what it becomes cannot be told."""
-    if _TEMPLATE in query.text:
+    """Take the query, unless it is too long, or still a template's source: what it becomes cannot be told."""
+    if len(query.raw) > promql.MAX_CHARACTERS:
+        into.unreadable.append(f"{query.where}: a query longer than {promql.MAX_CHARACTERS:,} characters")
+    elif _TEMPLATE in query.text:
         into.unreadable.append(f"{query.where}: a template that was not rendered")
     else:
         into.queries.append(query)

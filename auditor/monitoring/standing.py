@@ -25,6 +25,7 @@ _CONDITIONAL = {
     "waiting_by_reason",
 }
 EMPTY = "returns nothing"
+_LONGEST = 200  # characters of a name that are compared with others
 _PRESENT = "its series exist: look at its labels, its rate window and whether there was traffic"
 _FAMILIES = ({"trtllm", "triton"},)  # one engine behind two servers
 
@@ -144,7 +145,7 @@ class Place:
     def unheard(self, use: Use) -> Standing:
         """What becomes of a name that nobody has, with the one that it was probably meant to be."""
         known = self._names or {metric.name for metric in catalogue.metrics(self.engine)}
-        near = get_close_matches(use.base, {catalogue.family(name) for name in known}, n=1, cutoff=0.8)
+        near = get_close_matches(use.base[:_LONGEST], {catalogue.family(name) for name in known}, n=1, cutoff=0.8)
         where = "on no page and in no known version" if self.pages else "in no known version"
         meant = f": did you mean {near[0]}?" if near else ""
         return Standing("named", dead=True, note=f"{use.base} is {where}{meant}")

@@ -41,7 +41,7 @@ def _kept(name: str, options: Mapping[str, Any], refs: frozenset[str], renamed: 
         return refs - _values(excluded)
     if name == "filterByRefId":
         pattern = text_of(options.get("include"))
-        return frozenset(ref for ref in refs if _matches(pattern, ref)) if pattern else refs
+        return refs & _listed(pattern) if pattern else refs
     if name == "filterFieldsByName":
         dropped = _values(listing(mapping(options.get("exclude")).get("names")))
         kept = _values(listing(mapping(options.get("include")).get("names")))
@@ -54,6 +54,6 @@ def _values(fields: list[Any]) -> frozenset[str]:
     return frozenset(match[1] for match in found if match)
 
 
-def _matches(pattern: str, ref: str) -> bool:
+def _listed(pattern: str) -> frozenset[str]:
     """Grafana takes a plain reference, or a regular expression between slashes that lists some (`/^(?:A|B)$/`)."""
-    return ref in re.findall(r"\w+", pattern)
+    return frozenset(re.findall(r"\w+", pattern))

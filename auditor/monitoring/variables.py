@@ -20,7 +20,7 @@ _UNITS = ("ms", "s", "m", "h", "d", "w", "y")
 _NAMING = re.compile(r"""__name__\s*(=~|=)\s*["'`][^"'`]*$""")
 _AGGREGATES = ("sum", "avg", "min", "max", "count", "rate", "increase", "irate", "quantile", "stddev", "group")
 _ANY = "\ue000"  # stands for any value inside quotes until the matcher around it is rewritten; in no real query
-_MATCHER = re.compile(rf"""(?P<operator>=~|!~|!=|=)\s*(?P<quote>["'])(?P<value>[^"']*{_ANY}[^"']*)(?P=quote)""")
+_MATCHER = re.compile(r"""(?P<operator>=~|!~|!=|=)\s*(?P<quote>["'])(?P<value>[^"']*)(?P=quote)""")
 
 
 def substitute(query: str, defaults: Mapping[str, str], unknown: Collection[str] = ()) -> str:
@@ -37,6 +37,8 @@ def substitute(query: str, defaults: Mapping[str, str], unknown: Collection[str]
 def _any_value(matcher: re.Match[str]) -> str:
     """A matcher with an unknown in its value: every value fits it; none is excluded by a negative one."""
     value, operator = matcher["value"], matcher["operator"]
+    if _ANY not in value:
+        return matcher[0]
     if operator in ("!=", "!~"):
         return f'!="{value.replace(_ANY, "x")}"'
     known = value if operator == "=~" else re.sub(r"([.+*?()|{}^$\[\]])", r"\\\\\1", value)
