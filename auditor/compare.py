@@ -3,7 +3,7 @@
 Only what ran at one operating point is compared: the same concurrency, or the same declared rate. Runs of the same
 requests are compared request by request. A metric is worse where a rank test says so among all rows (Holm) and the
 shift is larger than `min_effect`, than the client's own delay, and than what baseline runs differ by among themselves;
-it is the same only where the interval shows that it is not that much longer.
+it is the same only where the interval shows that it is not longer by `min_effect`, however much those differ.
 """
 
 import math
@@ -35,6 +35,7 @@ _RULES: Mapping[Metric, str] = {"ttft": "W110", "tpot": "W111", "e2e": "W112", "
 _METRICS: Mapping[Metric, str] = {"ttft": "ttft", "tpot": "tps", "e2e": "e2e", "first_answer": "first_answer"}
 _DECIDING = ("ttft", "tpot")
 _MOST_DIFFERENCES = 12
+_TEXTS = ("log", "prompts")  # files, which may lie elsewhere: the lengths that they gave are compared instead
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ def other_traffic(old: Evidence, new: Evidence) -> str | None:
     if old.metrics_version != new.metrics_version:
         return "metrics_version"
     then, now = old.profile.traffic, new.profile.traffic
-    names = (f.name for f in fields(now) if f.name not in ("optimize_for", "log", "prompts"))
+    names = (f.name for f in fields(now) if f.name not in ("optimize_for", *_TEXTS))
     return next((f"traffic.{name}" for name in names if getattr(then, name) != getattr(now, name)), None)
 
 
@@ -62,13 +63,14 @@ def compare(baselines: Sequence[Against], evidence: Evidence, min_effect: float 
     each = [tuple(_rows(base.evidence, evidence, risk)) for base in baselines]
     noise = [row for a, b in combinations(baselines, 2) for row in _rows(a.evidence, b.evidence, risk)]
     middles = [_middle(key, each) for key in dict.fromkeys(row.key for rows in each for row in rows)]
+    which = [next(i for i, rows in enumerate(each) if row in rows) for row in middles]
     chances = shifts.holm([row.worse for row in middles]), shifts.holm([row.better for row in middles])
-    doubts = [*_doubts(baselines[0].evidence, "baseline"), *_doubts(evidence, "run")]
+    doubts = {i: tuple(_doubts(baselines[i].evidence, "baseline")) for i in set(which)}
+    own = tuple(_doubts(evidence, "run"))
     changes = []
-    for row, worse, better in zip(middles, *chances, strict=True):
-        margin = max(min_effect, _noise(row.key, noise))
-        judged = _judged(replace(row, worse=worse, better=better), margin, risk)
-        changes.append(_doubted(judged, doubts))
+    for row, base, worse, better in zip(middles, which, *chances, strict=True):
+        judged = _judged(replace(row, worse=worse, better=better), min_effect, _noise(row.key, noise), risk)
+        changes.append(_doubted(judged, (*doubts[base], *own)))
     known = [_noise(row.key, noise) for row in middles if row.key[0] != "failed"]
     return Comparison(
         name=evidence.profile.name,
@@ -203,8 +205,10 @@ class _Series:
     def quantile(self, metric: Metric, now: Measurement, goal: Objective, risk: float) -> Iterator[_Row]:
         """The percentile that an SLO is on, where the tail moves and the middle does not."""
         old, new = self.values()
+        if goal.share <= 0.5:
+            return
         found = shifts.of_quantile(old, new, goal.share, risk, 3 * now.load.concurrency, paired=self.paired)
-        if found is not None and goal.share > 0.5:
+        if found is not None:
             was, is_now = (_seconds(rank(values, goal.share)) for values in (old, new))
             yield self._row((metric, now.load.id, goal.cls, f"p{100 * goal.share:.4g}"), found, was, is_now)
 
@@ -236,14 +240,15 @@ def _seconds(logarithm: float) -> float:
 
 
 def _failures(before: Measurement, now: Measurement, cls: str | None, risk: float) -> _Row | None:
-    counted = []
-    for m in (before, now):
-        taken = [s for s in m.judged if cls in (None, s.cls)]
-        counted.append((sum(not s.good for s in taken), len(taken)))
-    (bad_old, n_old), (bad_new, n_new) = counted
+    old, new = (
+        [not s.good for s in sorted(m.judged, key=lambda s: (s.start, s.index)) if cls in (None, s.cls)]
+        for m in (before, now)
+    )
+    (bad_old, n_old), (bad_new, n_new) = ((sum(failed), len(failed)) for failed in (old, new))
     if min(n_old, n_new) < _FEWEST:
         return None
-    found, worse, better = shifts.of_shares(counted[0], counted[1], risk)
+    alike = max(shifts.inflation(old), shifts.inflation(new))
+    found, worse, better = shifts.of_shares((bad_old, n_old), (bad_new, n_new), risk, alike)
     return _Row(
         key=("failed", now.load.id, cls, ""),
         old=bad_old / n_old,
@@ -255,7 +260,7 @@ def _failures(before: Measurement, now: Measurement, cls: str | None, risk: floa
         high=1 + found.high,
         worse=worse,
         better=better,
-        worth=None,
+        worth=min(n_old, n_new) / alike,
         paired=False,
         floor=0.0,
     )
@@ -276,9 +281,10 @@ def _noise(key: tuple[Metric, str, str | None, str], rows: Iterable[_Row]) -> fl
 # -------------------------------------------------------------------------------------------------------------- judging
 
 
-def _judged(row: _Row, margin: float, risk: float) -> Change:
+def _judged(row: _Row, least: float, noise: float, risk: float) -> Change:
     metric, load, cls, percentile = row.key
-    status = _of_failures(row, risk) if metric == "failed" else _of_times(row, margin, risk)
+    margin = max(least, noise)
+    status = _of_failures(row, risk) if metric == "failed" else _of_times(row, least, margin, risk)
     bounds = (None if math.isinf(x) else x - 1 for x in (row.factor, row.low, row.high))
     change, low, high = bounds
     return Change(
@@ -299,17 +305,17 @@ def _judged(row: _Row, margin: float, risk: float) -> Change:
         worth=row.worth,
         paired=row.paired,
         chance=row.worse,
-        missing=_missing(row, margin) if status == "unclear" and metric != "failed" else None,
+        missing=_missing(row, least, margin) if status == "unclear" and metric != "failed" else None,
     )
 
 
-def _of_times(row: _Row, margin: float, risk: float) -> Outcome:
+def _of_times(row: _Row, least: float, margin: float, risk: float) -> Outcome:
     bound = row.low if row.key[3] else row.factor  # a percentile's shift is worse only where all of its interval is
     if row.worse <= risk and bound > 1 + margin and _moved(row, row.factor) > row.floor:
         return "worse"
     if row.better <= risk and row.factor < 1 / (1 + margin) and -_moved(row, row.factor) > row.floor:
         return "better"
-    return "same" if row.high < 1 + margin or _moved(row, row.high) < row.floor else "unclear"
+    return "same" if row.high < 1 + least or _moved(row, row.high) < row.floor else "unclear"
 
 
 def _moved(row: _Row, factor: float) -> float:
@@ -325,11 +331,13 @@ def _of_failures(row: _Row, risk: float) -> Outcome:
     return "same" if row.high - 1 < _FAILED else "unclear"
 
 
-def _missing(row: _Row, margin: float) -> int | None:
-    """How many more requests in each run until the interval would end below, or lie above, what counts."""
-    if not 0 < row.factor < row.high < math.inf:
+def _missing(row: _Row, least: float, margin: float) -> int | None:
+    """How many more requests in each run until the interval would end below, or lie above, what counts; None where the
+    difference lies within what baseline runs differ by, or close to an end of it: no number would tell.
+    """
+    if not 0 < row.factor < row.high < math.inf or 1 + least < row.factor < 1 + margin:
         return None
-    room = abs(math.log((1 + margin) / row.factor))
+    room = abs(math.log((1 + (least if row.factor <= 1 + least else margin)) / row.factor))
     times = (math.log(row.high / row.factor) / room) ** 2 if room > 0 else math.inf
     if not 1 < times <= _HOPELESS:
         return None
@@ -378,6 +386,7 @@ def _differences(old: Evidence, new: Evidence) -> list[str]:
     pairs = {name: (getattr(old.served, name, None), getattr(new.served, name, None)) for name in ("model", "engine")}
     pairs["accelerator"] = (old.device and old.device.key, new.device and new.device.key)
     pairs["replicas"] = (old.profile.deployment.replicas, new.profile.deployment.replicas)
+    pairs |= {name: (getattr(old.profile.traffic, name), getattr(new.profile.traffic, name)) for name in _TEXTS}
     if old.settings is not None and new.settings is not None:
         pairs |= {f.name: (getattr(old.settings, f.name), getattr(new.settings, f.name)) for f in fields(new.settings)}
     found = [f"{name}: {_said(a)} before, {_said(b)} now" for name, (a, b) in pairs.items() if a != b]

@@ -23,7 +23,7 @@ class Change:
     """How one metric of one load moved. `change` is relative (0.2: a fifth longer), of failures a difference of shares.
 
     `low`..`high` bound it; None is unbounded. `old` and `new` are the medians, or the percentile named. `counts` is how
-    much longer makes a difference here: `min_effect`, or more where baseline runs differ by more among themselves.
+    much longer is worse here: by `min_effect`, or more where baseline runs differ by more among themselves.
     `chance` is how likely so much longer is if nothing changed, among all rows (Holm); `paired` says that both runs
     sent the same requests; `worth` how many independent ones they are worth. `deciding` rows leave the comparison open
     where they are unclear, the others only tell that something is worse. `missing` more requests would tell.
@@ -140,7 +140,7 @@ class Comparison:
         if not self.changes:
             return f"Nothing could be compared with {self.against}: {'; '.join(self.notes) or 'no requests'}."
         if self.status == "same":
-            return f"Nothing takes {percent(self.min_effect)} longer than in {self.against}: {told}{more}."
+            return f"Nothing is slower by what counts than in {self.against}: {told}{more}."
         heads = {"worse": "Slower than", "unclear": "Whether it is slower stays open against", "better": "Faster than"}
         return f"{heads[self.status]} {self.against}: {told}{more}."
 
@@ -158,6 +158,9 @@ class Comparison:
             return f"about {plain(max(known))} more requests in each run"
         if not self.changes:
             return "; ".join(self.notes) or "requests of both runs at one operating point"
+        within = any(self.min_effect < (change.change or 0) < change.counts for change in self.telling)
+        if within and self.noise is not None:
+            return f"baseline runs that differ by less than {percent(self.noise)} among themselves"
         return "more requests, or more baseline runs: the difference is close to what counts"
 
     @property

@@ -8,24 +8,28 @@ request takes NEVER. Tests are distribution free:
 
 (Hollander, Wolfe and Chicken, Nonparametric Statistical Methods, 3rd ed., sections 3.1-3.3 and 4.1-4.3.) Requests that
 run together fare alike: the variance of both statistics is raised by 1 + 2 sum rho_j of the ranks in start order, and
-Student's t with as many degrees of freedom as independent requests remain stands for the normal law.
+Student's t with as many degrees of freedom as independent requests remain stands for the normal law. Failures come
+together too, since what is in flight fails at once: they count as the few accidents they are.
 """
 
 import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from statistics import NormalDist
 
-from auditor.theory.statistics import Interval, t_quantile, t_tail
+from auditor.theory.statistics import Interval, effective_size, t_quantile, t_tail
 
-__all__ = ["NEVER", "Shift", "holm", "of_pairs", "of_quantile", "of_samples", "of_shares"]
+__all__ = ["NEVER", "Shift", "holm", "inflation", "of_pairs", "of_quantile", "of_samples", "of_shares"]
 
 NEVER = 1e6
 """The logarithm of the time of a request that failed: later than all others."""
 
 _RESAMPLES = 1000
 _FEWEST_BLOCKS = 5  # of which a resampled run must be made up to be another one
+_TAILS = 2  # times as many values as lie above a quantile are kept beside a run
+_ABOVE = NormalDist().cdf(1)  # of a normal law's values lie below one deviation
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,15 +206,19 @@ def of_quantile(
 ) -> Shift | None:
     """The shift of a quantile by a moving-block bootstrap (Kuensch 1989) of `block` requests in a row, seeded.
 
-    Runs of the same requests are resampled together. None where a run has too few blocks to be resampled.
+    Runs of the same requests are resampled together. The chances are no less than Student's t gives with a degree of
+    freedom for each block but one: few resamples tell no small chances apart. None where a run has too few blocks to be
+    resampled.
     """
     if min(len(old), len(new)) < _FEWEST_BLOCKS * block:
         return None
-    rng = random.Random(len(old) * 1_000_003 + len(new))
-    found = sorted(_resampled(old, new, quantile, block, rng, paired=paired) for _ in range(_RESAMPLES))
-    cut = math.floor(risk * _RESAMPLES)
+    rng, runs = random.Random(len(old) * 1_000_003 + len(new)), (_Tail.of(old, quantile), _Tail.of(new, quantile))
+    found = sorted(_resampled(*runs, quantile, block, rng, paired=paired) for _ in range(_RESAMPLES))
+    cut, blocks = math.floor(risk * _RESAMPLES), min(len(old), len(new)) // block
     point = _nearest_rank(new, quantile) - _nearest_rank(old, quantile)
-    worse, better = (max(1, sum(holds(x) for x in found)) / _RESAMPLES for holds in (_not_above, _not_below))
+    deviation = (found[math.floor(_ABOVE * _RESAMPLES)] - found[math.floor((1 - _ABOVE) * _RESAMPLES)]) / 2
+    by_t = t_tail(abs(point) / deviation, blocks - 1) if deviation > 0 else 0.0
+    worse, better = (max(by_t, sum(holds(x) for x in found) / _RESAMPLES) for holds in (_not_above, _not_below))
     interval = Interval(_factor(found[cut]), _factor(point), _factor(found[-1 - cut]))
     return Shift(interval, worse, better, min(len(old), len(new)) / block)
 
@@ -223,37 +231,75 @@ def _not_below(x: float) -> bool:
     return x >= 0
 
 
-def _resampled(
-    old: Sequence[float], new: Sequence[float], quantile: float, block: int, rng: random.Random, *, paired: bool
-) -> float:
-    starts = [rng.randrange(len(old) - block + 1) for _ in range(math.ceil(len(old) / block))]
-    others = starts
-    if not paired:
-        others = [rng.randrange(len(new) - block + 1) for _ in range(math.ceil(len(new) / block))]
-    before = [x for start in starts for x in old[start : start + block]]
-    after = [x for start in others for x in new[start : start + block]]
-    return _nearest_rank(after, quantile) - _nearest_rank(before, quantile)
+@dataclass(frozen=True, slots=True)
+class _Tail:
+    """A run and its largest values in start order: a high quantile of a resampled run is nearly always one of them.
+
+    `before[i]` counts those among the first i values.
+    """
+
+    values: Sequence[float]
+    largest: Sequence[float]
+    before: Sequence[int]
+
+    @classmethod
+    def of(cls, values: Sequence[float], quantile: float) -> "_Tail":
+        kept = min(len(values), math.ceil(_TAILS * (1 - quantile) * len(values)) + 1)
+        level = sorted(values)[-kept]
+        return cls(values, [x for x in values if x >= level], [0, *accumulate(int(x >= level) for x in values)])
+
+    def quantile(self, starts: Sequence[int], block: int, quantile: float) -> float:
+        """That of the blocks which begin at `starts`, put together."""
+        total = len(starts) * block
+        from_the_top = total - _rank(total, quantile) + 1
+        largest = [x for start in starts for x in self.largest[self.before[start] : self.before[start + block]]]
+        if len(largest) < from_the_top:
+            largest = [x for start in starts for x in self.values[start : start + block]]
+        return sorted(largest)[-from_the_top]
+
+
+def _resampled(old: _Tail, new: _Tail, quantile: float, block: int, rng: random.Random, *, paired: bool) -> float:
+    before = _starts(len(old.values), block, rng)
+    after = before if paired else _starts(len(new.values), block, rng)
+    return new.quantile(after, block, quantile) - old.quantile(before, block, quantile)
+
+
+def _starts(n: int, block: int, rng: random.Random) -> list[int]:
+    return [rng.randrange(n - block + 1) for _ in range(math.ceil(n / block))]
 
 
 def _nearest_rank(values: Sequence[float], quantile: float) -> float:
-    return sorted(values)[min(len(values), max(1, math.ceil(quantile * len(values) - 1e-9))) - 1]
+    return sorted(values)[_rank(len(values), quantile) - 1]
 
 
-def of_shares(old: tuple[int, int], new: tuple[int, int], risk: float) -> tuple[Interval, float, float]:
+def _rank(n: int, quantile: float) -> int:
+    return min(n, max(1, math.ceil(quantile * n - 1e-9)))
+
+
+def inflation(failed: Sequence[bool]) -> float:
+    """By how much failures that come together raise the variance of their share, 1 at least; in start order."""
+    return len(failed) / effective_size(failed) if failed else 1.0
+
+
+def of_shares(
+    old: tuple[int, int], new: tuple[int, int], risk: float, alike: float = 1.0
+) -> tuple[Interval, float, float]:
     """The difference of two shares (bad, of so many), and how likely so much more and so much less is by chance.
 
-    Interval by Newcombe's hybrid score (Statistics in Medicine 17, 1998, method 10), chances by Fisher's exact test.
+    Interval by Newcombe's hybrid score (Statistics in Medicine 17, 1998, method 10), chances by Fisher's exact test;
+    `alike` requests count as one.
     """
-    (bad_old, n_old), (bad_new, n_new) = old, new
+    (bad_old, n_old), (bad_new, n_new) = ((bad / alike, n / alike) for bad, n in (old, new))
     low_old, high_old = _wilson(bad_old, n_old, risk)
     low_new, high_new = _wilson(bad_new, n_new, risk)
     before, after = bad_old / n_old, bad_new / n_new
     low = after - before - math.hypot(after - low_new, high_old - before)
     high = after - before + math.hypot(high_new - after, before - low_old)
-    return Interval(low, after - before, high), _fisher(bad_new, n_new, bad_old, n_old), _fisher(*old, *new)
+    counts = [(round(bad), max(1, round(n))) for bad, n in ((bad_old, n_old), (bad_new, n_new))]
+    return Interval(low, after - before, high), _fisher(*counts[1], *counts[0]), _fisher(*counts[0], *counts[1])
 
 
-def _wilson(bad: int, n: int, risk: float) -> tuple[float, float]:
+def _wilson(bad: float, n: float, risk: float) -> tuple[float, float]:
     """Wilson's score interval of a share (Wilson 1927)."""
     z = NormalDist().inv_cdf(1 - risk)
     middle = bad / n + z * z / (2 * n)

@@ -69,7 +69,7 @@ def _audit(monkeypatch, capsys, tmp_path):
 def test_equal_runs_exit_with_0_and_a_slower_one_with_1(audit):
     code, out, err = audit("compare", "base", "again")
     assert (code, err) == (0, "")
-    assert out.startswith("SAME: healthy: Nothing takes 10 % longer than in base of ")
+    assert out.startswith("SAME: healthy: Nothing is slower by what counts than in base of ")
     code, out, _ = audit("compare", "base", "slow")
     assert code == 1
     assert out.startswith("WORSE: healthy: Slower than base of ")

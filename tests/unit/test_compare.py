@@ -11,7 +11,7 @@ from auditor.compare import Against, compare, other_traffic
 from auditor.compared import Change, Comparison
 from auditor.evidence import Evidence
 from auditor.measurement import Measurement, Sample
-from auditor.profile import Slo, Traffic
+from auditor.profile import Probe, Slo, Traffic
 from auditor.report.compare import RENDERERS
 from auditor.testing import make_evidence, make_measurement, make_profile, run_check
 from checks.workload_shape import CHECK
@@ -49,7 +49,7 @@ def test_a_run_is_the_same_as_itself() -> None:
     assert (found.status, found.exit_code, found.missing) == ("same", 0, None)
     assert {c.status for c in found.changes if c.deciding} == {"same"}
     assert all(c.change == pytest.approx(0, abs=1e-6) for c in found.changes)
-    assert found.verdict_line.startswith("SAME: healthy: Nothing takes 10 % longer than in runs/0 of ")
+    assert found.verdict_line.startswith("SAME: healthy: Nothing is slower by what counts than in runs/0 of ")
 
 
 def test_a_fifth_more_is_worse_and_the_sizes_are_told() -> None:
@@ -89,6 +89,15 @@ def test_failures_are_worse_whatever_the_others_take() -> None:
     change = row(found, "failures (slo)")
     assert (change.status, change.old, change.new, change.change) == ("worse", 0.0, 0.05, pytest.approx(0.05))
     assert found.status == "worse"
+
+
+def test_failures_of_one_moment_are_one_accident() -> None:
+    """Twelve requests in a row, as when a replica restarts, are no more than one event; as many apart are."""
+    at_once = each(lambda s: replace(s, error="timeout") if 100 <= s.index < 112 else s)
+    apart = each(lambda s: replace(s, error="timeout") if s.index * 7919 % 200 < 12 else s)
+    assert [sum(not s.good for s in load.samples) for load in (at_once, apart)] == [12, 12]
+    assert row(of(with_load(at_once)), "failures (slo)").status == "unclear"
+    assert row(of(with_load(apart)), "failures (slo)").status == "worse"
 
 
 def test_failed_requests_stay_in_the_base() -> None:
@@ -169,14 +178,29 @@ def test_a_tail_that_is_slower_is_found_where_the_middle_is_not() -> None:
     assert row(found, "TTFT (slo)").status == "same"
 
 
+def test_a_tail_among_many_classes_is_found_at_high_confidence() -> None:
+    """Each of many rows must be less likely by chance than any share of so many resamples."""
+    only = EVIDENCE.profile.traffic.classes[0]
+    many = replace(EVIDENCE.profile.traffic, classes=tuple(replace(only, name=name) for name in "abcd"))
+    profile = make_profile(traffic=many, slo=Slo(ttft={"p95": 1.5}), probe=Probe(confidence=0.99))
+    mixed = each(lambda s: replace(s, cls="abcd"[s.index % 4]), replace(LOAD, load=replace(LOAD.load, concurrency=2)))
+    slow = each(lambda s: slowed(s, 4.0) if s.index * 7919 % 10 == 0 else s, mixed)
+    evidence = replace(EVIDENCE, profile=profile)
+    found = of(with_load(slow, evidence=evidence), with_load(mixed, evidence=evidence))
+    assert len(found.changes) > 10
+    assert row(found, "TTFT p95 (slo)").status == "worse"
+
+
 def test_baselines_that_differ_among_themselves_make_a_change_of_that_size_none() -> None:
-    """Runs that differ by 30 % by chance say nothing of 20 %; against quiet ones it counts."""
+    """Runs that differ by 30 % by chance say nothing of 20 %: neither that it is slower nor that it is not."""
     slow, slower = (with_load(each(lambda s, by=by: slowed(s, by, by))) for by in (1.3, 1.25))
     assert of(slower).status == "worse"
     found = of(slower, EVIDENCE, slow, with_load(each(lambda s: slowed(s, 1.02, 1.02))))
     assert found.noise == pytest.approx(0.3, abs=1e-6)
-    assert found.status != "worse"
+    assert (found.status, found.exit_code) == ("unclear", 4)
+    assert found.missing == "baseline runs that differ by less than 30 % among themselves"
     assert row(found, "TTFT (slo)").counts == pytest.approx(0.3, abs=1e-6)
+    assert of(EVIDENCE, EVIDENCE, slow, EVIDENCE).status == "same"
     assert found.against.endswith(" and 2 more")
 
 
@@ -193,12 +217,31 @@ def test_a_doubt_about_either_run_leaves_open_what_it_could_have_faked() -> None
     assert row(of(slow_all_the_same), "TTFT (slo)").status == "worse"
 
 
+def test_the_doubts_are_those_of_the_baseline_in_the_middle() -> None:
+    def by(factor: float, *, cached: bool = False) -> Evidence:
+        tokens = {"cached_tokens": 512} if cached else {}
+        return with_load(each(lambda s: replace(slowed(s, factor, factor), **tokens)))
+
+    among = of(by(1.3), by(1.0, cached=True), by(1.02), by(1.05))
+    assert (row(among, "TTFT (slo)").status, row(among, "TTFT (slo)").doubts) == ("worse", ())
+    among = of(by(1.3), by(1.0), by(1.02, cached=True), by(1.05))
+    assert row(among, "TTFT (slo)").doubts[0].startswith("T501 in the baseline: ")
+
+
 def test_what_differs_is_named_for_whoever_looks_for_the_cause() -> None:
     assert EVIDENCE.settings is not None
     changed = replace(EVIDENCE, settings=replace(EVIDENCE.settings, engine_version="0.19.0", max_num_seqs=64))
     assert of(changed).differences == (
         "engine_version: 0.18.0 before, 0.19.0 now",
         "max_num_seqs: 256 before, 64 now",
+    )
+
+
+def test_other_prompt_texts_are_compared_and_named() -> None:
+    """A log's lengths are compared themselves; other texts of equal lengths may still take another time."""
+    traffic = replace(EVIDENCE.profile.traffic, prompts="ours.txt")
+    assert of(replace(EVIDENCE, profile=make_profile(traffic=traffic))).differences == (
+        "prompts: not told before, ours.txt now",
     )
 
 

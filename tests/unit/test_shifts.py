@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from auditor.theory.shifts import NEVER, holm, of_pairs, of_quantile, of_samples, of_shares
+from auditor.theory.shifts import NEVER, holm, inflation, of_pairs, of_quantile, of_samples, of_shares
 from tests.unit.waves import SOURCES, Source
 
 # Hollander, Wolfe and Chicken, Nonparametric Statistical Methods, table 4.1 (constant of water diffusion, at term and
@@ -65,13 +65,24 @@ def test_shares_are_those_of_the_papers() -> None:
     assert (worse, better) == (pytest.approx(17 / 70), pytest.approx(69 / 70))
 
 
+def test_failures_that_come_together_count_once() -> None:
+    """Ten in a row of a hundred: rho_j = (10 - j) / 10 less what a mean of 0.1 takes off, so that about ten are one."""
+    in_a_row = [40 <= i < 50 for i in range(100)]
+    assert 8 < inflation(in_a_row) < 11
+    assert inflation([i % 10 == 0 for i in range(100)]) == 1.0
+    assert inflation([False] * 50) == inflation([]) == 1.0
+    interval, worse, better = of_shares((0, 100), (10, 100), 0.025, alike=10.0)
+    assert (worse, better) == (pytest.approx(0.5), 1.0)  # one of ten against none of ten
+    assert interval.low < 0 < interval.point == pytest.approx(0.1)
+
+
 def test_a_percentile_moves_where_only_the_tail_does() -> None:
     rng = random.Random(1)
     old = [rng.gauss(0, 0.1) for _ in range(300)]
     new = [x + (0.5 if i % 10 == 0 else 0.0) for i, x in enumerate(old)]
     found = of_quantile(old, new, 0.95, 0.05, 3, paired=True)
     assert found is not None
-    assert found.worse == 0.001
+    assert found.worse < 1e-6  # fewer resamples than that: Student's t tells it
     assert 1.2 < found.factor.low < found.factor.point < found.factor.high < 1.8
     assert of_quantile(old, new, 0.95, 0.05, 100, paired=True) is None
     assert of_quantile(old, new, 0.95, 0.05, 3, paired=True) == found
