@@ -18,7 +18,6 @@ __all__ = [
     "Metric",
     "Source",
     "buckets",
-    "concept_of",
     "engines",
     "family",
     "is_known",
@@ -163,17 +162,6 @@ def selector(metric: Metric) -> str:
     """The metric as a query selects it: its name, and the label values that its concept needs."""
     labels = ",".join(f'{label}="{value}"' for label, value in metric.labels.items())
     return f"{metric.name}{{{labels}}}" if labels else metric.name
-
-
-def concept_of(engine: str, sample_name: str, labels: Mapping[str, str] | None = None) -> Metric | None:
-    """The metric that a sample of the engine's page belongs to, in whatever version, also under a renamed prefix.
-
-    `labels` choose between concepts that share one name; without them the first is returned.
-    """
-    found = lookup(sample_name, engine)
-    if labels:
-        found = tuple(m for m in found if all(labels.get(k, v) == v for k, v in m.labels.items()))
-    return found[0] if found else None
 
 
 def lookup(sample_name: str, engine: str | None = None) -> tuple[Metric, ...]:

@@ -31,7 +31,6 @@ _BY_ITSELF: tuple[Callable[[Read], Iterable[Flaw]], ...] = (
     rates.interval_variable,
     thresholds.limits,
 )
-_KV = ("kv_usage", "kv_used", "kv_free")
 _GPU = ("gpu_memory", "gpu_memory_free")
 
 

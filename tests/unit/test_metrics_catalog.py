@@ -83,9 +83,7 @@ def test_llama_cpp_has_no_ttft_and_lost_its_kv_gauge() -> None:
     ],
 )
 def test_samples_find_their_concept(engine: str, sample: str, concept: str) -> None:
-    metric = catalogue.concept_of(engine, sample)
-    assert metric is not None
-    assert metric.concept == concept
+    assert [metric.concept for metric in catalogue.lookup(sample, engine)] == [concept]
 
 
 @pytest.mark.parametrize(
@@ -99,25 +97,22 @@ def test_samples_find_their_concept(engine: str, sample: str, concept: str) -> N
     ],
 )
 def test_other_samples_find_none(sample: str) -> None:
-    assert catalogue.concept_of("vllm", sample) is None
+    assert catalogue.lookup(sample, "vllm") == ()
 
 
-def test_labels_choose_between_concepts_of_one_name() -> None:
+def test_labels_tell_the_concepts_of_one_name() -> None:
     name = "nv_trt_llm_kv_cache_block_metrics"
     for value, concept in (("fraction", "kv_usage"), ("max", "kv_capacity"), ("used", "kv_used")):
-        metric = catalogue.concept_of("triton", name, {"kv_cache_block_type": value, "model": "m"})
-        assert metric is not None
+        metric = next(m for m in catalogue.lookup(name, "triton") if m.labels == {"kv_cache_block_type": value})
         assert metric.concept == concept
 
 
 def test_buckets_follow_the_version() -> None:
-    ttft = catalogue.concept_of("vllm", "vllm:time_to_first_token_seconds")
-    assert ttft is not None
+    (ttft,) = catalogue.lookup("vllm:time_to_first_token_seconds", "vllm")
     assert catalogue.buckets(ttft, "0.8.3")[-1] == 10
     assert catalogue.buckets(ttft, "0.18.0")[-1] == 2560
     assert ttft.buckets == catalogue.buckets(ttft)
-    sglang = catalogue.concept_of("sglang", "sglang:time_to_first_token_seconds")
-    assert sglang is not None
+    (sglang,) = catalogue.lookup("sglang:time_to_first_token_seconds", "sglang")
     assert catalogue.buckets(sglang, "0.5.18")[:3] == (0.1, 0.2, 0.4)
     assert catalogue.buckets(sglang, "0.3.0") == ()
 
@@ -154,8 +149,7 @@ def test_remedies_hold_the_engines_names_and_what_others_offer() -> None:
 
 
 def test_names_with_any_prefix() -> None:
-    metric = catalogue.concept_of("pytorch", "imagegen_cuda_memory_allocated_bytes")
-    assert metric is not None
+    (metric,) = catalogue.lookup("imagegen_cuda_memory_allocated_bytes", "pytorch")
     assert metric.concept == "gpu_memory"
 
 
