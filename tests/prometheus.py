@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.error import HTTPError, URLError
 from urllib.request import urlopen
 
@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 PATIENCE = 60.0  # seconds until it answers, on a machine that is busy
+TRIES = 3
 
 needs_prometheus = pytest.mark.skipif(
     shutil.which("prometheus") is None, reason="the program prometheus is not installed"
@@ -52,35 +53,43 @@ def prometheus(
         "scrape_configs": [*scraped, *jobs],
     }
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-    port = free_port()
-    command = [
-        "prometheus",
-        f"--config.file={folder / 'prometheus.yml'}",
-        f"--storage.tsdb.path={folder / 'data'}",
-        f"--web.listen-address=127.0.0.1:{port}",
-        *flags,
-    ]
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
+        process, url = _started(folder, flags, log)
         try:
-            _until_ready(process, f"http://127.0.0.1:{port}", folder / "log")
-            yield f"http://127.0.0.1:{port}"
+            yield url
         finally:
             process.terminate()
             process.wait(PATIENCE)
 
 
-def _until_ready(process: "subprocess.Popen[bytes]", url: str, log: Path) -> None:
+def _started(folder: Path, flags: Sequence[str], log: IO[bytes]) -> "tuple[subprocess.Popen[bytes], str]":
+    """The process once it answers, and its address; on another port where somebody took the first one meanwhile."""
+    for _ in range(TRIES):
+        port = free_port()
+        files = [f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}"]
+        command = ["prometheus", *files, f"--web.listen-address=127.0.0.1:{port}", *flags]
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+        if _is_ready(process, f"http://127.0.0.1:{port}"):
+            return process, f"http://127.0.0.1:{port}"
+        process.kill()
+        process.wait(PATIENCE)
+        if "address already in use" not in (folder / "log").read_text(errors="replace"):
+            break
+    raise RuntimeError(f"prometheus did not start: {(folder / 'log').read_text(errors='replace')[-2000:]}")
+
+
+def _is_ready(process: "subprocess.Popen[bytes]", url: str) -> bool:
+    """Whether it answers within its time, or at all."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end and process.poll() is None:
         try:
             with urlopen(f"{url}/-/ready", timeout=5) as reply:
-                if reply.status == 200:
-                    return
+                if reply.status == 200 and process.poll() is None:
+                    return True
         except HTTPError as error:
             if error.code == 401:  # it is there, and wants a password
-                return
+                return True
             time.sleep(0.1)
         except (URLError, OSError):
             time.sleep(0.1)
-    raise RuntimeError(f"prometheus did not start: {log.read_text(errors='replace')[-2000:]}")
+    return False
