@@ -225,7 +225,10 @@ class _Asked:
     async def up(self, tracks: Sequence[Result]) -> tuple[Result, ...]:
         """The share of each slice in which the targets of these series answered."""
         targets = {(t.labels.get("job", ""), t.labels.get("instance", "")) for t in tracks}
-        found = await self._range(f"avg_over_time(up[{self._span(self.edges.step)}])")
+        if not targets:
+            return ()
+        jobs = _quoted(_any(sorted({job for job, _ in targets})))
+        found = await self._range(f"avg_over_time(up{{job=~{jobs}}}[{self._span(self.edges.step)}])")
         return tuple(r for r in found if (r.labels.get("job", ""), r.labels.get("instance", "")) in targets)
 
     def _series(self, name: str) -> str:

@@ -67,9 +67,26 @@ def test_slices_are_no_shorter_than_scrapes_of_the_service(targets: bytes, slice
 def test_only_the_services_series_are_asked_for() -> None:
     _, fake = seen(server(actives(target("30s", **POD))), 3600.0)
     asked = [said(r, "query") for r in fake.asked if urlsplit(r.path).path.endswith("query_range")]
-    assert [text for text in asked if 'model_name="m"' not in text and "up[" not in text] == []
+    assert [text for text in asked if 'model_name="m"' not in text] == []
     (series,) = [said(r, "match[]") for r in fake.asked if urlsplit(r.path).path.endswith("series")]
     assert series == '{__name__="vllm:num_requests_running", model_name="m"}'
+
+
+def test_whether_targets_answered_is_asked_of_the_services_jobs_alone() -> None:
+    """Another target of the same job is none of the service's."""
+
+    def ranges(request: Asked) -> bytes:
+        points = [[NOW - 38 * i, "1"] for i in range(94, -1, -1)]
+        labels = POD | {"__name__": "vllm:request_prompt_tokens_count"}
+        found = [{"metric": labels, "values": points}]
+        if "up{" in said(request, "query"):
+            found = [{"metric": at, "values": points} for at in (POD, {**POD, "instance": "other:8000"})]
+        return prometheus_reply({"resultType": "matrix", "result": found})
+
+    found, fake = seen(server(actives()) | {"GET /api/v1/query_range": ranges}, 3600.0, (*TIMES, *LENGTHS))
+    asked = [said(r, "query") for r in fake.asked if "query_range" in r.path]
+    assert [text for text in asked if "up" in text] == ['avg_over_time(up{job=~"vllm"}[38000ms])']
+    assert (found.values["instances"], found.values["up"]) == (1, 1)
 
 
 def test_a_prometheus_that_holds_no_engine_is_asked_no_more() -> None:
