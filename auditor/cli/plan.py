@@ -56,9 +56,10 @@ def _address(profile: "Profile") -> str:
 def _cost(plan: "Plan", profile: "Profile") -> str:
     from auditor.report.words import quantity
 
-    seconds = quantity(round(plan.seconds), "s")
-    lines = f"  in all    {plan.requests:,} requests, {plan.tokens:,} tokens, about {seconds}"
-    if profile.deployment.price_per_hour is None:
+    known = plan.seconds > 0 or not plan.requests
+    seconds = f"about {quantity(round(plan.seconds), 's')}" if known else "no time known without model and accelerator"
+    lines = f"  in all    {plan.requests:,} requests, {plan.tokens:,} tokens, {seconds}"
+    if not known or profile.deployment.price_per_hour is None:
         return lines
     price = profile.deployment.price_per_hour * profile.deployment.replicas
     return f"{lines}\n  cost      about {price * plan.seconds / 3600:.2f} at {price:g} per hour of the deployment"

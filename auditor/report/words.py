@@ -201,7 +201,9 @@ def _passive(observed: Observed | None) -> str | None:
     """That nothing was sent, and how far back was looked instead."""
     if observed is None or not observed.passive:
         return None
-    return f"passive, {(observed.window or 0.0) / 3600:.3g} h of {observed.source}"
+    window = observed.window or 0.0
+    length = f"{units.plain(window / 60)} min" if window < 3600 else f"{units.plain(window / 3600)} h"
+    return f"passive, {length} of {observed.source}"
 
 
 def unsent(report: Report) -> str | None:

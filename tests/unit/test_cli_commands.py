@@ -282,6 +282,12 @@ def test_plan_tells_what_is_sent_by_the_clock_and_what_only_if_needed():
     assert "reserve" not in declared
 
 
+def test_plan_claims_no_time_that_nothing_tells():
+    lines = describe(replace(EVIDENCE.plan, seconds=0.0), PROFILE)
+    assert "  in all    5 requests, 15,750 tokens, no time known without model and accelerator" in lines
+    assert "  cost " not in lines
+
+
 def test_plan_prices_all_replicas_and_gives_each_metrics_page_a_line():
     endpoint = replace(PROFILE.endpoint, metrics=("http://a/metrics", "http://b/metrics"))
     profile = replace(PROFILE, endpoint=endpoint, deployment=replace(PROFILE.deployment, replicas=6))

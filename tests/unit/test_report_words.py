@@ -11,6 +11,7 @@ from auditor.loads import Plan, PlanNote
 from auditor.report import words
 from auditor.report.terminal import render
 from auditor.testing import make_evidence
+from auditor.watch import Observed
 
 
 @pytest.mark.parametrize(
@@ -129,6 +130,13 @@ def test_the_context_says_where_and_that_an_emulator_only_plays():
     ]
     unknown = replace(played, device=None)
     assert words.context(replace(REPORT, evidence=unknown))[2] == "emulated"
+
+
+@pytest.mark.parametrize(("window", "told"), [(595.2, "9.92 min"), (7200.0, "2 h"), (604800.0, "168 h")])
+def test_a_passive_audit_tells_how_far_back_it_looked(window, told):
+    seen = Observed(source="http://prom:9090", window=window, passive=True)
+    told = f"passive, {told} of http://prom:9090"
+    assert told in words.context(replace(REPORT, evidence=replace(make_evidence(), observed=seen)))
 
 
 def test_why_no_load_was_sent_is_said_once_and_first():
