@@ -16,6 +16,7 @@ from auditor.watch import RuleState, Target
 
 __all__ = ["Prometheus", "Refused", "Result", "Unanswered", "Unreachable", "of_profile", "seconds"]
 
+_NEARLY = 1e-3  # of a step, or of a millisecond: what differences of times in floats may be off by
 _MOST_POINTS = 11_000  # of one series in one answer: Prometheus refuses to give more
 _PATIENT = 0.8  # of the longest wait for an answer
 _PART = re.compile(r"([0-9.]+)(ms|s|m|h|d|w|y)")
@@ -87,9 +88,13 @@ class Prometheus:
         return _results(await self._ask("query", {"query": text, **when, "timeout": self._timeout}))
 
     async def query_range(self, text: str, start: float, end: float, step: float) -> tuple[Result, ...]:
-        """What an expression gives from `start` to `end` every `step` seconds, or less often where that is too much."""
-        step = math.ceil(1000 * max(step, (end - start) / (_MOST_POINTS - 1), 0.001)) / 1000
-        params = {"query": text, "start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step:.3f}"}
+        """What an expression gives up to `end` every `step` seconds back to `start`, less often where that is too much.
+
+        The last moment is `end` itself: of a young series, steps counted from `start` may meet none of its samples.
+        """
+        step = math.ceil(1000 * max(step, (end - start) / (_MOST_POINTS - 1), 0.001) - _NEARLY) / 1000
+        first = round(end, 3) - step * math.floor((end - start) / step + _NEARLY)
+        params = {"query": text, "start": f"{first:.3f}", "end": f"{end:.3f}", "step": f"{step:.3f}"}
         return _results(await self._ask("query_range", {**params, "timeout": self._timeout}))
 
     async def now(self) -> float:

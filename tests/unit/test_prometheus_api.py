@@ -65,7 +65,21 @@ def test_a_scalar_and_a_native_histogram_are_series_too() -> None:
 def test_a_range_never_asks_for_more_points_than_prometheus_gives() -> None:
     matrix = prometheus_reply({"resultType": "matrix", "result": []})
     _, fake = asked({"GET /api/v1/query_range": matrix}, lambda p: p.query_range("a", 0, 86_400, 1))
-    assert "start=0.000&end=86400.000&step=7.856" in fake.asked[0].path  # 86,400 s over 10,999 steps
+    assert "start=7.568&end=86400.000&step=7.856" in fake.asked[0].path  # 86,400 s over 10,999 steps
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "step", "sent"),
+    [
+        (1796007578.7643, 1796093978.7643001, 1440.0000000001, "start=1796007578.764&end=1796093978.764&step=1440.000"),
+        (0, 100, 30, "start=10.000&end=100.000&step=30.000"),
+        (95, 100, 30, "start=100.000&end=100.000&step=30.000"),
+    ],
+)
+def test_a_range_ends_at_its_end(start: float, end: float, step: float, sent: str) -> None:
+    matrix = prometheus_reply({"resultType": "matrix", "result": []})
+    _, fake = asked({"GET /api/v1/query_range": matrix}, lambda p: p.query_range("a", start, end, step))
+    assert sent in fake.asked[0].path
 
 
 def test_counts_of_dropped_targets_are_added_up_where_the_server_keeps_only_these() -> None:
