@@ -134,21 +134,25 @@ def m423_scraped(evidence: Evidence) -> Iterator[Finding]:
         )
         yield _PART.finding("M423", "fail", why, deciding=True, severity="high", where=place, remedies=fix)
         return
-    down = [target for target in serving if target.health == "down"]
+    down = [target for target in serving if target.health != "up"]
     expected = max(evidence.profile.deployment.replicas, 1)
     if down:
-        why = f"{len(down)} of {len(serving)} targets of the service are down: {down[0].url}"
+        known = all(target.health == "down" for target in down)  # or not scraped yet
+        what = "down" if known else "not up"
+        why = f"{len(down)} of {count(len(serving), 'target')} of the service are {what}: {down[0].url}"
         why += f" ({down[0].error})." if down[0].error else "."
-        dead = len(down) == len(serving)
+        dead = known and len(down) == len(serving)
         fix = ("make the target answer, and alert on up == 0 and on absent(<series>)",)
         rest = {"deciding": dead, "severity": "high" if dead else "medium", "where": place, "remedies": fix}
         yield _PART.finding("M423", "fail" if dead else "warn", why, **rest)
     elif len(serving) < expected:
-        why = f"{len(serving)} targets have the engine's series, the profile has {expected} replicas."
+        here = count(len(serving), "target")
+        why = f"The engine's series are on {here}, and the profile has {count(expected, 'replica')}."
         fix = ("scrape every replica: behind one address a scrape meets one of them by chance",)
         yield _PART.finding("M423", "warn", why, where=place, remedies=fix)
     else:
-        yield _PART.finding("M423", "pass", f"{len(serving)} targets of the service are up.")
+        up = f"All {len(serving)} targets of the service are" if len(serving) > 1 else "The service's target is"
+        yield _PART.finding("M423", "pass", f"{up} up.")
 
 
 # -------------------------------------------------------------------------------------------------------------- windows

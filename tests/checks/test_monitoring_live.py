@@ -122,7 +122,8 @@ def test_a_prometheus_that_does_not_answer_leaves_it_open():
         ((target("up"),), "pass", False),
         ((target("down", error="timeout"),), "fail", True),
         ((target("up"), target("down")), "warn", False),
-        ((target("unknown"),), "pass", False),
+        ((target("unknown"),), "warn", False),  # not scraped yet
+        ((target("unknown"), target("down")), "warn", False),
     ],
 )
 def test_targets_that_are_down(targets, status, deciding):
