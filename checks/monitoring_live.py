@@ -306,7 +306,12 @@ def m429_retention(evidence: Evidence) -> Iterator[Finding]:
         why = f"{gap[:1].upper()}{gap[1:]}: every panel has gaps."
         yield _PART.finding("M429", "warn", why, subject="lookback", where=place, remedies=fix)
     elif watch.retention is None or watch.retention >= _REVIEW:
-        yield _PART.finding("M429", "pass", "Samples are kept long enough to review, and taken often enough to draw.")
+        kept = "kept long enough to review" if watch.retention is not None else ""
+        taken = "taken often enough to draw" if interval is not None else ""
+        unknown = (
+            "" if kept and taken else f" Nothing tells how {'often they are taken' if kept else 'long they are kept'}."
+        )
+        yield _PART.finding("M429", "pass", f"Samples are {', and '.join(filter(None, (kept, taken)))}.{unknown}")
 
 
 RULES = (

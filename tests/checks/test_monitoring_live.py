@@ -273,3 +273,15 @@ def test_alerts_are_not_panels():
 def test_retention_and_lookback(facts, interval, found):
     findings = run_check(CHECK, evidence(target(interval=interval), **facts), "M429")
     assert [(finding.status, finding.subject) for finding in findings] == found
+
+
+@pytest.mark.parametrize(
+    ("facts", "interval", "words"),
+    [
+        ({}, 15.0, "Samples are kept long enough to review, and taken often enough to draw."),
+        ({"retention": None}, 15.0, "Samples are taken often enough to draw. Nothing tells how long they are kept."),
+        ({}, None, "Samples are kept long enough to review. Nothing tells how often they are taken."),
+    ],
+)
+def test_what_nothing_tells_of_samples_is_not_passed(facts, interval, words):
+    assert only("M429", evidence(target(interval=interval), **facts)).why == words
