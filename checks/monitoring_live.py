@@ -26,7 +26,7 @@ from checks.monitoring_terms import ASKED, UNREAD, flavour, listed, where
 __all__ = ["RULES"]
 
 _NO_WATCH = "a live Prometheus (monitoring.prometheus)"
-_REFUSED = ("401", "403")
+_REFUSED = re.compile(r"(?<=\s)40[13]\b")  # "server returned HTTP status 401 Unauthorized", and no port
 _SERVERS = re.compile(r"--api[-_]server[-_]count[ =](\d{1,4})\b")
 _MERGED = ("set PROMETHEUS_MULTIPROC_DIR to a folder on a local disk, and use a release that merges its gauges",)
 _FEWEST = 2  # scrapes in a window: fewer, and there is no rate
@@ -51,7 +51,7 @@ def m411_key(evidence: Evidence) -> Iterator[Finding]:
     if evidence.watch is None or not _serving(evidence.watch):
         yield _by_pages(evidence)
         return
-    refused = [t for t in _serving(evidence.watch) if any(code in (t.error or "") for code in _REFUSED)]
+    refused = [t for t in _serving(evidence.watch) if _REFUSED.search(t.error or "")]
     if not refused:
         yield _PART.finding("M411", "pass", "No target of the service refuses the scrape.")
         return

@@ -51,6 +51,11 @@ def test_without_a_prometheus_nothing_passes(rule):
 # ------------------------------------------------------------------------------------------------------------- scraping
 
 
+@pytest.mark.parametrize("error", [None, 'Get "http://10.0.0.5:8401/metrics": connection refused', "HTTP status 404"])
+def test_other_errors_want_no_key(error):
+    assert only("M411", evidence(target("down", error=error))).status == "pass"
+
+
 def test_a_target_that_wants_a_key():
     refused = target("down", error="server returned HTTP status 401 Unauthorized")
     finding = only("M411", evidence(target(), refused))
