@@ -91,9 +91,7 @@ class Sample:
 
     @property
     def tpot(self) -> float | None:
-        """Seconds per output token after the first event; None for a one-token reply and for one that came all at once,
-        whose speed nobody saw.
-        """
+        """Seconds per output token after the first event; None for a one-token reply or one that came all at once."""
         if self.ttft is None or self.e2e is None or self.output_tokens is None:
             return None
         rest, span = self.output_tokens - self.first_tokens, self.e2e - self.ttft
@@ -335,6 +333,7 @@ class MetricsPage:
     exporter: str | None = None
     ranks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     needs_key: bool | None = None  # None: no key was sent, so nobody knows
+    escaped: tuple[str, ...] = ()  # what some of its names become for a Prometheus that takes no `:` as UTF-8 (2.x)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,7 +35,8 @@ class CoverageItem:
     `rung`: missing < proxy < named < valid < on_page < parses < returns_data < alerted; `names` are the metric names
     that carry it, `where` file and panel title or rule name, `dead` names that the engine's version or page does not
     have, `silent` names whose queries a live Prometheus answered with nothing, `alerts` rules that watch it, `buckets`
-    the bounds of the histogram that carries it.
+    the bounds of the histogram that carries it. `one_reader`: its page gives these names to one kind of Prometheus
+    alone, and which one asks is not known.
     """
 
     concept: str
@@ -47,6 +48,7 @@ class CoverageItem:
     note: str = ""
     buckets: tuple[float, ...] = ()
     silent: tuple[str, ...] = ()
+    one_reader: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

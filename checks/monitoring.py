@@ -91,6 +91,8 @@ def _rung(item: CoverageItem, coverage: Coverage, concept: str, engine: str) -> 
         return "fail", f"{name} has panels, and Prometheus answers none of them with data: {shown}."
     if item.rung == "proxy":
         return "warn", f"{name} is shown only by a proxy: {shown}."
+    if item.one_reader:
+        return "warn", f"{name} is shown by {shown}, which not every Prometheus stores: {item.note}."
     if item.rung not in PROVEN:
         doubt = f" ({item.note})" if item.note else ""
         return "warn", f"{name} is declared: {shown}, but neither a page nor a version confirms the name{doubt}."
@@ -100,6 +102,8 @@ def _rung(item: CoverageItem, coverage: Coverage, concept: str, engine: str) -> 
 
 
 def _better(evidence: Evidence, item: CoverageItem, status: Status) -> tuple[str, ...]:
+    if item.one_reader:
+        return ("give monitoring.prometheus: only what it stores tells which spelling is right",)
     if status == "warn" and item.rung != "proxy":
         return ("say deployment.engine_version, or let the audit read the metrics pages (endpoint.metrics, exporters)",)
     return panel_remedies(evidence, item.concept)

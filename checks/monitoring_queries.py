@@ -92,7 +92,8 @@ def m410_prefix(evidence: Evidence) -> Iterator[Finding]:
         where_they_are = "as Prometheus stores it" if stored else "as the engine's page names it"
         yield _PART.finding("M410", "pass", f"Every series is named {where_they_are}.")
         return
-    first = tuple(dict.fromkeys(f"write {flaw.instead} instead of {flaw.names[0]}" for flaw in flaws))[:_MOST]
+    renamed = [flaw for flaw in flaws if flaw.instead]
+    first = tuple(dict.fromkeys(f"write {flaw.instead} instead of {flaw.names[0]}" for flaw in renamed))[:_MOST]
     if stored:
         yield _flawed("M410", evidence, flaws, "fail", severity="high", remedies=first)
         return
@@ -100,7 +101,7 @@ def m410_prefix(evidence: Evidence) -> Iterator[Finding]:
         f"the page that was read is {pages[0].url}: let Prometheus scrape it, or keep what renames the series in front"
     )
     told = "give monitoring.prometheus: only what it stores tells which spelling is right"
-    yield _flawed("M410", evidence, flaws, "warn", remedies=(*first, path, told))
+    yield _flawed("M410", evidence, flaws, "warn", remedies=(*first, path, told) if renamed else (told,))
 
 
 def m413_ranks(evidence: Evidence) -> Iterator[Finding]:

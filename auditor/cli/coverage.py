@@ -71,10 +71,23 @@ def _page(source: str) -> "MetricsPage":
     found = parse_page(text, content_type, source)
     if found is None:
         raise UsageError(f"{source}: this is no metrics page")
-    return found.page
+    return _to_prometheus(found.page) if live else found.page
 
 
-def _get(url: str) -> tuple[str, str]:
+def _to_prometheus(page: "MetricsPage") -> "MetricsPage":
+    """The page with the names that it gives to a Prometheus 2; as it is where none could differ, or nothing answers."""
+    from auditor.probe.exposition import PROMETHEUS_2, escaped, parse_page
+
+    if not any(":" in name for name in page.types):
+        return page
+    try:
+        text, content_type = _get(page.url, PROMETHEUS_2)
+    except NothingMeasured:
+        return page
+    return escaped(page, parse_page(text, content_type, page.url))
+
+
+def _get(url: str, accept: str = "text/plain") -> tuple[str, str]:
     import asyncio
 
     import httpx
@@ -86,7 +99,7 @@ def _get(url: str) -> tuple[str, str]:
             asyncio.timeout(2 * _TIMEOUT),
             httpx.AsyncClient(trust_env=False, timeout=_TIMEOUT, follow_redirects=True) as client,
         ):
-            return await get_text(client, url, {"accept": "text/plain", "accept-encoding": "identity"})
+            return await get_text(client, url, {"accept": accept, "accept-encoding": "identity"})
 
     try:
         status, headers, text = asyncio.run(fetch())
@@ -184,7 +197,7 @@ def _watched(watch: "Watch") -> list[str]:
 def _item(item: "CoverageItem") -> dict[str, Any]:
     from dataclasses import asdict
 
-    return {key: value for key, value in asdict(item).items() if value not in ("", ()) and key != "concept"}
+    return {key: value for key, value in asdict(item).items() if value not in ("", (), False) and key != "concept"}
 
 
 def _around(found: "Coverage", pages: list["MetricsPage"], place: "Place", stored: tuple[str, ...]) -> list[str]:

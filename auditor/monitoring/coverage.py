@@ -7,7 +7,7 @@ A query that a live Prometheus answers with nothing gets no further than parses,
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from auditor.catalog import metrics as catalogue
 from auditor.measurement import MetricsPage
@@ -50,6 +50,7 @@ class _Concept:
     alerts: dict[str, None] = field(default_factory=dict)
     silent: dict[str, None] = field(default_factory=dict)
     notes: dict[str, None] = field(default_factory=dict)
+    readers: dict[str, str] = field(default_factory=dict)
     buckets: tuple[float, ...] = ()
 
 
@@ -58,6 +59,11 @@ class _Watched:
     """What a live Prometheus says: the answers by query, and why an alert cannot be relied on; nothing without one."""
 
     watch: Watch | None
+
+    @property
+    def spells(self) -> bool:
+        """Whether it is known how the names are spelled that it stores."""
+        return self.watch is not None and bool(self.watch.names)
 
     def answer(self, query: Asked) -> Answer | None:
         """The answer to a query; to an alert's, without its threshold."""
@@ -150,6 +156,7 @@ def _gather(case: _Case, place: Place, live: _Watched, found: dict[str, _Concept
             _bury(use.base, place.unheard(use), query, found.setdefault(OTHER, _Concept()))
         return
     own = place.divided(use, place.standing(seen.metric, use))
+    own = replace(own, note="", reader="") if own.reader and live.spells else own
     standing = answered(own, case.answer, query.where, alone=case.alone)
     if seen.concept in _SILENT and not standing.dead:
         return
@@ -188,6 +195,8 @@ def _show(seen: Shown, standing: Standing, query: Asked, place: Place, concept: 
         concept.names[name] = standing.rung
     if standing.silent:
         concept.silent[name] = None
+    if standing.reader:
+        concept.readers[name] = standing.reader
     concept.buckets = concept.buckets or place.buckets(seen.metric)
 
 
@@ -221,7 +230,15 @@ def _item(concept: str, gathered: _Concept) -> CoverageItem:
         silent=tuple(name for name in gathered.silent if gathered.names.get(name) != "returns_data"),
         note="; ".join(gathered.notes),
         buckets=gathered.buckets,
+        one_reader=_one_reader(gathered),
     )
+
+
+def _one_reader(gathered: _Concept) -> bool:
+    """Whether one kind of Prometheus alone stores every name, as far as is known."""
+    readers = {gathered.readers.get(name, "") for name, rung in gathered.names.items() if rung != "returns_data"}
+    sure = "returns_data" in gathered.names.values()
+    return not sure and len(readers) == 1 and readers != {""}
 
 
 def _rung(gathered: _Concept) -> str:

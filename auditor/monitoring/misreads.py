@@ -218,12 +218,18 @@ def total_without_reserved(read: Read) -> Iterator[Flaw]:
 
 def renamed(read: Read) -> Iterator[Flaw]:
     """A name that Prometheus, or without one the page, has only in another spelling: it was written for another way of
-    scraping.
+    scraping. Or one that the page gives to one kind of Prometheus alone, while none says which it is.
     """
     places = [frozenset(page.types) for page in read.place.pages] if not read.scraped else [read.scraped]
     where = "in Prometheus" if read.scraped else "on the page"
     drawn = {one.trace.name for one in read.series}
     for one in read.series:
+        spellings = read.place.spellings(one.trace.name) if not read.scraped else None
+        if spellings:
+            if not drawn.issuperset(spellings):
+                note = "the page gives {} to a Prometheus 2 and {} to a Prometheus 3".format(*spellings)
+                yield read.flaw("renamed_prefix", one.metric.concept, note, (one.trace.name,))
+            continue
         for names in places:
             there = _spelled(one, names)
             if there is not None and there not in drawn:

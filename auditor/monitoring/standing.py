@@ -35,6 +35,7 @@ class Standing:
     """How far up the ladder a name gets by itself, or that it is dead (`foreign`: another engine's), and why.
 
     `silent`: a live Prometheus was asked and returned nothing. `culprit` is the name that is dead where another is.
+    `reader`: the only kind of Prometheus that the page gives this spelling of the name to, "2" or "3"; else empty.
     """
 
     rung: str
@@ -43,6 +44,7 @@ class Standing:
     note: str = ""
     silent: bool = False
     culprit: str = ""
+    reader: str = ""
 
 
 def answered(standing: Standing, answer: Answer | None, where: str, *, alone: bool) -> Standing:
@@ -87,6 +89,11 @@ class Place:
 
     def standing(self, metric: Metric, use: Use) -> Standing:
         """The rung that `metric`, written as in `use`, reaches here."""
+        spellings = self.spellings(use.name)
+        if spellings:
+            two, three = (_family(name, metric) for name in spellings)
+            note = f"the page gives {two} to a Prometheus 2 and {three} to a Prometheus 3"
+            return Standing("parses", note=note, reader="2" if use.name == spellings[0] else "3")
         if self._on_page(metric, use):
             return Standing("parses")
         if self._foreign(metric):
@@ -158,6 +165,18 @@ class Place:
             if metric.name in page.buckets:
                 return tuple(bound for bound in page.buckets[metric.name] if bound != float("inf"))
         return catalogue.buckets(metric, self.version)
+
+    def spellings(self, name: str) -> tuple[str, str] | None:
+        """How the pages give a name to a Prometheus 2 and to a 3, where they differ and it is one of them."""
+        two = name.replace(":", "_")
+        three = self._escaped.get(two)
+        return (two, three) if three is not None and name in (two, three) else None
+
+    @cached_property
+    def _escaped(self) -> Mapping[str, str]:
+        """The names that the pages give to a Prometheus 2 alone, with those that others are given."""
+        alone = {name for page in self.pages for name in page.escaped} - self._names
+        return {two: name for name in sorted(self._names) if (two := name.replace(":", "_")) in alone}
 
     def offered(self) -> Mapping[str, tuple[str, ...]]:
         """What the pages offer: concept -> names, for the concepts that the catalogue knows."""

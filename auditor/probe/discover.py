@@ -19,10 +19,10 @@ import httpx
 from auditor.engines.flavour import Flavour, Reply
 from auditor.engines.flavours import FLAVOURS
 from auditor.errors import PreflightFailed
-from auditor.measurement import Served
+from auditor.measurement import MetricsPage, Served
 from auditor.probe.contact import Contact, Place, connect, place_of
 from auditor.probe.counting import counted
-from auditor.probe.exposition import parse_page
+from auditor.probe.exposition import PROMETHEUS_2, escaped, parse_page
 from auditor.probe.models import choose_model, list_models, names_of
 from auditor.probe.preflight import Answers, facts, first_target, preflight
 from auditor.probe.scrape import Page
@@ -206,8 +206,22 @@ async def _page(contact: Contact, url: str, replies: dict[str, Reply]) -> tuple[
         return None, f"answers {reply.status}"
     page = parse_page(reply.text, reply.headers.get("content-type", ""), full)
     if page is not None:
-        page = replace(page, page=replace(page.page, needs_key=await _needs_key(contact, full)))
+        known = await _to_prometheus(contact, page.page)
+        page = replace(page, page=replace(known, needs_key=await _needs_key(contact, full)))
     return page, "is no metrics page"
+
+
+async def _to_prometheus(contact: Contact, page: MetricsPage) -> MetricsPage:
+    """The page with the names that it gives to a Prometheus 2; as it is where none could differ, or nothing answers."""
+    if not any(":" in name for name in page.types):
+        return page
+    headers = {**headers_for(contact.profile, page.url, contact.key), "accept": PROMETHEUS_2}
+    try:
+        async with asyncio.timeout(contact.wait):
+            status, answered, text = await get_text(contact.client, page.url, headers)
+    except (TimeoutError, httpx.HTTPError, OSError):
+        return page
+    return escaped(page, parse_page(text, answered.get("content-type", ""), page.url)) if status == 200 else page
 
 
 async def _needs_key(contact: Contact, url: str) -> bool | None:

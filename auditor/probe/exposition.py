@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from prometheus_client import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
@@ -12,7 +12,14 @@ from prometheus_client.parser import text_string_to_metric_families as read_text
 from auditor.catalog import metrics as catalogue
 from auditor.measurement import MetricsPage
 
-__all__ = ["Page", "Series", "parse_page"]
+__all__ = ["PROMETHEUS_2", "Page", "Series", "escaped", "parse_page"]
+
+PROMETHEUS_2 = (
+    "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,"
+    "text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
+)
+"""What a Prometheus 2 accepts (scrape/scrape.go of v2.42). A Prometheus 3 adds `escaping=allow-utf-8` and is given the
+names as other readers are; where its metric_name_escaping_scheme is `underscores`, as a Prometheus 2 is."""
 
 _LINE = re.compile(r"[a-zA-Z_:][\w:.]*(?:\{.*\})?\s+\S+(?:\s+\S+)*\s*")
 _COMMENT = re.compile(r"#\s+(?:TYPE|HELP|UNIT)\s+\S+.*|#\s*EOF")
@@ -68,6 +75,12 @@ def parse_page(text: str, content_type: str, url: str, wanted: Callable[[str], b
         ranks=_ranks(series, frozenset(name for name in names if catalogue.lookup(name))),
     )
     return Page(page=page, series=tuple(series), skipped=skipped, names=names)
+
+
+def escaped(page: MetricsPage, answer: Page | None) -> MetricsPage:
+    """The page with the names that its `answer` to PROMETHEUS_2 spells otherwise: with `_` for `:`."""
+    spelled = {name.replace(":", "_") for name in page.types} - set(page.types)
+    return replace(page, escaped=tuple(sorted(spelled.intersection(answer.page.types)))) if answer else page
 
 
 def _sensible(text: str, wanted: Callable[[str], bool] | None) -> tuple[list[str], int]:

@@ -111,6 +111,16 @@ def test_panels_that_prometheus_answers_with_nothing_fail(rule: str, name: str) 
     assert only(rule, evidence(concept(name, names=("a", "b"), silent=("a",)))).status == "pass"
 
 
+@pytest.mark.parametrize(("rule", "name"), ASKED)
+def test_names_that_one_kind_of_prometheus_alone_stores_are_no_pass(rule: str, name: str) -> None:
+    for rung in ("parses", "alerted"):
+        finding = only(rule, evidence(concept(name, rung, one_reader=True, note="some get a, some b")))
+        assert finding.status == "warn"
+        assert "some get a, some b" in finding.why
+        assert finding.remedies[0].startswith("give monitoring.prometheus")
+    assert only(rule, evidence(concept(name, one_reader=True, silent=(f"{name}_series",)))).status == "fail"
+
+
 def test_an_engine_without_the_metric_gets_what_works() -> None:
     names = {
         "generation_tokens": ("llamacpp:tokens_predicted_total",),

@@ -69,6 +69,12 @@ def test_without_files_nothing_passes(rule):
         assert finding.missing
 
 
+def test_a_spelling_that_no_page_alone_decides_waits_for_a_prometheus():
+    finding = only("M410", evidence(replace(flaw("renamed_prefix"), instead=None)))
+    assert finding.status == "warn"
+    assert finding.remedies == ("give monitoring.prometheus: only what it stores tells which spelling is right",)
+
+
 @pytest.mark.parametrize("rule", ["M410", "M415"])
 def test_without_a_page_names_and_ranks_are_not_judged(rule):
     assert only(rule, replace(evidence(), served=None)).status == "skip"

@@ -255,7 +255,8 @@ def test_a_page_that_only_the_key_opens_is_told():
     assert [one.needs_key for one in served.pages] == [False]
     served, fake = found(VLLM)
     assert [one.needs_key for one in served.pages] == [None]
-    assert fake.paths("GET").count("/metrics") == 1
+    accepted = [asked.headers["accept"] for asked in fake.asked if asked.path == "/metrics"]
+    assert ["openmetrics" in accept for accept in accepted] == [False, True]
 
 
 @pytest.mark.parametrize("path", ["/v1/metrics", "/prometheus/metrics"])
