@@ -27,7 +27,7 @@ FIX = {
 
 
 def m430_agreement(evidence: Evidence) -> Iterable[Finding]:
-    """Each quantity that differs warns; together they pass only where first tokens of the same requests agree."""
+    """Each quantity that differs warns; where all that both sides know agrees, one pass names it."""
     told = [a for a in evidence.truth if PANEL not in a.quantity and a.verdict != "unknown"]
     if not told:
         yield _PART.skip("M430", _why_not(evidence))
