@@ -22,6 +22,7 @@ LENGTHS = ("prompt_len", "output_len")
 TIMES = ("ttft", "tpot", "e2e", "queue_time")
 _COUNTERS = ("requests", "aborted", "refusals", "preemptions", "prompt_tokens", "generation_tokens")
 _SLICES = 96  # a quarter of an hour of a day
+_LOOKS = 1000  # at which the beginning of the series is looked for
 _INTERVAL = 15.0  # seconds between scrapes, where no target tells
 _RANKS = ", ".join((*catalogue.REPEATING, "pid"))  # series that show the same figures again
 _MODEL = "model_name"
@@ -56,8 +57,9 @@ async def look(
         return observed(Read(source=prometheus.url, edges=_edges(when, _INTERVAL)))
     names = _names(engine, present)
     selector = await _selector(prometheus, subject, names, when)
-    interval = await _interval(prometheus, _select(_told_by_all(engine, names), selector), when)
-    edges = _edges(when, interval)
+    shared = _select(_told_by_all(engine, names), selector)
+    interval = await _interval(prometheus, shared, when)
+    edges = _edges((await _since(prometheus, shared, when), now), interval)
     asked = _Asked(prometheus, edges, interval, selector)
     families = {c: name for c in concepts if (name := _histogram(engine, c, present))}
     histograms = {c: await asked.histogram(name) for c, name in families.items()}
@@ -90,6 +92,15 @@ def _edges(when: tuple[float, float], interval: float) -> Edges:
     step = math.ceil(max((now - start) / _SLICES, interval, 1.0))
     count = math.floor((now - start) / step)
     return Edges(start=now - step * count, step=step, count=count)
+
+
+async def _since(prometheus: Prometheus, series: str, when: tuple[float, float]) -> float:
+    """When in the window these series began: a day's slices are too wide for the quarter of an hour that is there."""
+    start, now = when
+    step = (now - start) / _LOOKS
+    found = await prometheus.query_range(f"count({series})", start, now, step)
+    first = min((result.points[0][0] for result in found if result.points), default=start) - step
+    return first if first - start > (now - start) / _SLICES else start
 
 
 async def _interval(prometheus: Prometheus, selector: str, when: tuple[float, float]) -> float:

@@ -32,6 +32,7 @@ _MOST_VALUES = 100
 _AT_ONCE = 4
 _POINTS = 60  # moments at which a query is evaluated over the window
 _SHORTEST_STEP = 1.0
+_CLOSE_STEP = 60.0  # a moment in each window of a common rate, for a query that a wide step finds empty
 _MOST_NAMES = 20  # metric names whose series are looked up for their labels
 _TELLING = ("running", "waiting", "kv_usage", "generation_tokens", "prompt_tokens", "requests", "ttft")
 _MODEL = "model_name"  # how vLLM, SGLang, NIM and most others call what they serve
@@ -280,13 +281,19 @@ async def _answer(prometheus: Prometheus, text: str, start: float, end: float) -
     counts, last = [], None
     for subject in subjects(text):
         try:
-            results = await prometheus.query_range(subject, start, end, step)
+            shown = await _shown(prometheus, subject, start, end, step)
+            if not shown and step > _CLOSE_STEP:  # an hour of traffic in a week lies between two wide steps
+                shown = await _shown(prometheus, subject, start, end, _CLOSE_STEP)
         except Refused as error:
             return Answer(query=text, error=error.said)
-        shown = [result for result in results if result.last is not None]
         counts.append(len(shown))
         last = shown[0].last if len(shown) == 1 else None
     return Answer(query=text, series=min(counts), last=last if len(counts) == 1 else None)
+
+
+async def _shown(prometheus: Prometheus, text: str, start: float, end: float, step: float) -> list[Result]:
+    """The series that a query gives a number for, at one moment of the window at least."""
+    return [found for found in await prometheus.query_range(text, start, end, step) if found.last is not None]
 
 
 async def _present(prometheus: Prometheus, name: str, start: float, end: float, known: dict[str, bool]) -> bool:

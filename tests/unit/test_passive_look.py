@@ -64,6 +64,14 @@ def test_slices_are_no_shorter_than_scrapes_of_the_service(targets: bytes, slice
     assert found.window == pytest.approx(6 * 3600.0)
 
 
+def test_a_young_service_is_cut_into_slices_of_its_own_time() -> None:
+    began = prometheus_reply({"resultType": "matrix", "result": [{"metric": {}, "values": [[NOW - 900, "1"]]}]})
+    answers = server(actives(target("5s", **POD)))
+    found, _ = seen({**answers, "GET /api/v1/query_range": began}, 86_400.0)
+    assert found.window == pytest.approx(990.0, abs=15)  # a thousandth of the day before the first sample
+    assert len(found.slices) > 80  # of 11 s, not one of a quarter of an hour
+
+
 def test_only_the_services_series_are_asked_for() -> None:
     _, fake = seen(server(actives(target("30s", **POD))), 3600.0)
     asked = [said(r, "query") for r in fake.asked if urlsplit(r.path).path.endswith("query_range")]
@@ -99,6 +107,7 @@ def test_lengths_alone_ask_for_no_gauges() -> None:
     _, fake = seen(server(actives(target("30s", **POD))), 3600.0, LENGTHS)
     asked = [said(r, "query") for r in fake.asked if "query_range" in r.path]
     assert asked == [
+        'count({__name__="vllm:num_requests_running", model_name="m"})',  # since when
         '{__name__=~"vllm:request_prompt_tokens_(bucket|sum|count)", model_name="m"}',
         'min_over_time({__name__="vllm:request_prompt_tokens_count", model_name="m"}[38000ms])',
     ]

@@ -147,6 +147,15 @@ def test_values_that_are_no_numbers_are_no_data() -> None:
     assert watch.answers == (Answer(query="a_there / b", series=0, absent=("b",)),)
 
 
+def test_traffic_between_two_wide_steps_is_found_before_a_panel_is_called_empty() -> None:
+    def ranges(request: Asked) -> bytes:
+        close = said(request, "step") == "60.000"
+        return prometheus_reply(ONE if close else {"resultType": "matrix", "result": []})
+
+    watch, _ = watched(server(ranges=ranges), [query("a_there")], window=86_400)
+    assert watch.answers == (Answer(query="a_there", series=1, last=0.5),)
+
+
 def test_a_query_that_is_refused_costs_its_own_answer_only() -> None:
     def ranges(request: Asked) -> bytes:
         bad = said(request, "query") == "bad"
