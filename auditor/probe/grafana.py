@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from auditor.monitoring.coverage import coverage
-from auditor.probe.api import Api, Refused, Unreachable
+from auditor.probe.api import Api, Refused, Unanswered
 from auditor.probe.prometheus import Prometheus
 from auditor.watch import Document, RuleState
 
@@ -169,7 +169,7 @@ class Grafana:
             return _safe(named.most_common(1)[0][0])
         try:
             listed = list(_entries(await self._api.get("/api/datasources")))
-        except (Refused, Unreachable):  # a token that may read dashboards need not be one that lists datasources
+        except Unanswered:  # a token that may read dashboards need not be one that lists datasources
             return None
         known = [entry for entry in listed if entry.get("type") == "prometheus" and entry.get("uid")]
         known.sort(key=lambda entry: not entry.get("isDefault"))

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import get_args
 
-import httpx
-
 from auditor.errors import AuditError, UsageError
 from auditor.evidence import Evidence
 from auditor.loading import Loaded
@@ -79,12 +77,9 @@ async def _page(evidence: Evidence, key: str | None) -> Observed | None:
     if read is None:
         return None
     try:
-        snapshot = await read(0.0, "before")
-    except httpx.HTTPError:
-        snapshot = None
+        return of_page(await read(0.0, "before"), read.urls[0])
     finally:
         await read.close()
-    return of_page(snapshot, read.urls[0])
 
 
 def of_page(snapshot: Snapshot | None, url: str) -> Observed | None:
