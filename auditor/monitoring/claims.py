@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import promql_parser as parser
 
 from auditor.monitoring.drawn import Known, Read
-from auditor.monitoring.traces import number
+from auditor.monitoring.losing import number
 from auditor.panels import quantile
 from auditor.watch import Flaw
 

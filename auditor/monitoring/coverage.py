@@ -35,6 +35,7 @@ _ORDER = (
     "memory_activity",
 )
 _SILENT = (OTHER, "gpu_memory_total", "gpu_memory_reserved", "gpu_activity", "cache_config", "host_memory_total")
+_IDLE = ("never_fires", "always_fires")  # flaws of alerts that watch nothing
 _LADDER = ("named", "valid", "on_page", "parses", "returns_data")
 
 
@@ -105,6 +106,8 @@ def coverage(
     queries: list[Query] = []
     invalid: list[str] = []
     drawn = (*held.queries, *live.alerts(known))
+    wrong = flaws(drawn, held.recordings, place, watch.names if watch else ())
+    idle = {(f.where, f.query, name) for f in wrong if f.kind in _IDLE for name in f.names}
     for asked in drawn:
         try:
             used = promql.uses(asked.text, held.recordings)
@@ -115,7 +118,8 @@ def coverage(
         answer = live.answer(asked)
         for use in used:
             alone = all(other.base == use.base for other in used)
-            _gather(_Case(use, asked, answer, alone), place, live, found)
+            tells = (asked.where, asked.raw, use.name) not in idle
+            _gather(_Case(use, asked, answer, alone=alone, tells=tells), place, live, found)
     return Coverage(
         items=tuple(_item(concept, found.get(concept, _Concept())) for concept in _concepts(found)),
         offered=place.offered(),
@@ -123,7 +127,7 @@ def coverage(
         unreadable=tuple(held.unreadable),
         invalid_queries=tuple(dict.fromkeys(invalid)),
         queries=tuple({(query.text, query.where): query for query in queries}.values()),
-        flaws=flaws(drawn, held.recordings, place, watch.names if watch else ()),
+        flaws=wrong,
     )
 
 
@@ -140,12 +144,16 @@ def _query(asked: Asked, used: Sequence[promql.Use], place: Place) -> Iterator[Q
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """One series in one query, and what a live Prometheus answered to the query; `alone`: it has no other series."""
+    """One series in one query, and what a live Prometheus answered to the query.
+
+    `alone`: the query has no other series. `tells`: false for an alert that fires always or never, whatever happens.
+    """
 
     use: promql.Use
     query: Asked
     answer: Answer | None
     alone: bool
+    tells: bool
 
 
 def _gather(case: _Case, place: Place, live: _Watched, found: dict[str, _Concept]) -> None:
@@ -163,9 +171,9 @@ def _gather(case: _Case, place: Place, live: _Watched, found: dict[str, _Concept
     concept = found.setdefault(OTHER if seen.concept in _SILENT else seen.concept, _Concept())
     if standing.dead:
         _bury(standing.culprit or _name(seen), standing, query, concept)
-    elif query.alert:
+    elif query.alert and case.tells:
         _alert(query.alert, seen, standing.silent and not _not_yet(case, seen), live, concept)
-    else:
+    elif not query.alert:
         _show(seen, standing, query, place, concept)
 
 

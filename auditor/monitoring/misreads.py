@@ -10,7 +10,8 @@ import promql_parser as parser
 
 from auditor.catalog.metrics import REPEATING
 from auditor.monitoring.drawn import Known, Read
-from auditor.monitoring.traces import Trace, number
+from auditor.monitoring.losing import number
+from auditor.monitoring.traces import Trace
 from auditor.panels import grouped, highest, mean, quantile, share_of_gpu, total
 from auditor.watch import Flaw
 

@@ -5,13 +5,15 @@ a ratio, mere presence. Text is never searched for names.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import lru_cache
+from typing import Literal
 
 import promql_parser as parser
 
+from auditor.monitoring.losing import EMPTIES, drops_le, elsewhen, empties, pins_le, quantile_of_none
 from auditor.monitoring.patterns import alternatives
 
 __all__ = ["MAX_CHARACTERS", "STRINGS", "Invalid", "Recordings", "Use", "parse", "uses"]
@@ -45,8 +47,9 @@ class Use:
     `base` is the name without _bucket, _sum or _count, which `part` holds. `labels` are the label values it is narrowed
     to by equality. `rated`: taken per second or over a window; `volume`: all of a long window, so no speed; `quantile`:
     a quantile of its buckets; `mean`: its _sum over its _count; `ratio`: divided by another rate, so no longer per
-    second; `presence`: only counted or tested for being there; `denominator`: divided by, so not shown. `over` are the
-    bases that it is divided by.
+    second; `presence`: only counted or tested for being there, or nothing of it is left; `denominator`: divided by, so
+    not shown. `over` are the bases that it is divided by. `bounds` of buckets: "all", "one" alone, or "none" where
+    those of every bound were added up.
     """
 
     name: str
@@ -61,6 +64,7 @@ class Use:
     presence: bool = False
     denominator: bool = False
     over: tuple[str, ...] = ()
+    bounds: Literal["all", "one", "none"] = "all"
 
 
 @lru_cache(maxsize=2048)
@@ -82,9 +86,17 @@ def uses(query: str, recordings: Mapping[str, str] | None = None) -> tuple[Use, 
     `recordings` maps recorded names to their expressions; a rule that refers to itself stays a plain name.
     """
     try:
-        return tuple(_walk(parse(query), Recordings(recordings or {}), ()))
+        return tuple(map(_told, _walk(parse(query), Recordings(recordings or {}), ())))
     except RecursionError:
         raise Invalid("nested too deeply") from None
+
+
+def _told(use: Use) -> Use:
+    """Buckets of all bounds added up are a number of no meaning, those of one bound count requests."""
+    counted = (
+        use.part == "bucket" and not use.quantile and (use.bounds == "none" or (use.bounds == "one" and not use.ratio))
+    )
+    return replace(use, presence=True) if counted else use
 
 
 class Recordings:
@@ -117,9 +129,16 @@ def _walk(node: parser.Expr, recordings: Recordings, inside: tuple[str, ...]) ->
     elif isinstance(node, parser.AggregateExpr):
         counting = str(node.op) in _COUNTING
         for use in _walk(node.expr, recordings, inside):
-            yield replace(use, presence=use.presence or counting)
+            bounds = "none" if use.bounds == "all" and drops_le(node) else use.bounds
+            yield replace(use, presence=use.presence or counting, bounds=bounds)
+    elif isinstance(node, parser.SubqueryExpr) and elsewhen(node):
+        yield from _emptied(_walk(node.expr, recordings, inside))
     elif isinstance(node, parser.ParenExpr | parser.UnaryExpr | parser.SubqueryExpr):
         yield from _walk(node.expr, recordings, inside)
+
+
+def _emptied(found: Iterable[Use]) -> Iterator[Use]:
+    return (replace(use, presence=True) for use in found)
 
 
 def _selector(node: parser.VectorSelector, recordings: Recordings, inside: tuple[str, ...]) -> Iterator[Use]:
@@ -127,14 +146,23 @@ def _selector(node: parser.VectorSelector, recordings: Recordings, inside: tuple
     labels = {m.name: m.value for m in matchers if _is_plain(m)}
     named = [m for m in matchers if m.name == "__name__" and m.op in (parser.MatchOp.Equal, parser.MatchOp.Re)]
     names = [node.name] if node.name else [n for m in named for n in alternatives(m.value)]
+    before = elsewhen(node)
     for name in names:
         recorded = recordings.open(name, inside)
         if recorded is not None:
-            yield from _walk(recorded, recordings, (*inside, name))
+            found = _walk(recorded, recordings, (*inside, name))
+            yield from _emptied(found) if before else found
             continue
         base, _, part = name.rpartition("_")
         whole = part not in _PARTS or not base
-        yield Use(name=name, base=name if whole else base, part="" if whole else part, labels=labels)
+        yield Use(
+            name=name,
+            base=name if whole else base,
+            part="" if whole else part,
+            labels=labels,
+            presence=before,
+            bounds="one" if pins_le(node) else "all",
+        )
 
 
 def _is_plain(matcher: parser.Matcher) -> bool:
@@ -145,13 +173,15 @@ def _is_plain(matcher: parser.Matcher) -> bool:
 
 def _call(node: parser.Call, recordings: Recordings, inside: tuple[str, ...]) -> Iterator[Use]:
     function = node.func.name
+    lost = function in _PRESENCE or function in EMPTIES or quantile_of_none(node)
     for argument in node.args:
         for use in _walk(argument, recordings, inside):
+            unbound = function == "histogram_quantile" and use.part == "bucket" and use.bounds != "all"
             yield replace(
                 use,
                 rated=use.rated or function in _RATES,
                 volume=use.volume or (function in _TOTALS and _is_long(argument)),
-                presence=use.presence or function in _PRESENCE,
+                presence=use.presence or lost or unbound,
                 quantile=use.quantile or function == "histogram_quantile",
                 mean=use.mean or function == "histogram_avg",
                 part=_NATIVE.get(function, use.part),
@@ -167,7 +197,10 @@ def _binary(node: parser.BinaryExpr, recordings: Recordings, inside: tuple[str, 
     left = list(_walk(node.lhs, recordings, inside))
     right = list(_walk(node.rhs, recordings, inside))
     operator = str(node.op).lower()
-    if operator == "/":
+    if empties(node):
+        yield from _emptied(left)
+        yield from _emptied(right)
+    elif operator == "/":
         yield from _divided(left, right)
     elif operator in _COMPARISONS or operator in ("and", "unless"):
         yield from left or right

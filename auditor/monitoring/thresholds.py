@@ -6,7 +6,8 @@ from collections.abc import Iterator
 import promql_parser as parser
 
 from auditor.monitoring.drawn import Known, Read
-from auditor.monitoring.traces import Above, number
+from auditor.monitoring.losing import number
+from auditor.monitoring.traces import Above
 from auditor.panels import query, share_of_gpu
 from auditor.watch import Flaw
 

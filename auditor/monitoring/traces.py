@@ -10,10 +10,11 @@ from typing import Literal
 
 import promql_parser as parser
 
+from auditor.monitoring.losing import number
 from auditor.monitoring.patterns import alternatives
 from auditor.monitoring.promql import Recordings, parse
 
-__all__ = ["RATES", "Above", "Trace", "number", "traces"]
+__all__ = ["RATES", "Above", "Trace", "traces"]
 
 RATES = frozenset({"rate", "irate", "increase", "delta", "idelta", "deriv"})
 _COUNTING = frozenset({"count", "count_values", "group"})
@@ -105,27 +106,6 @@ class Trace:
 def traces(query: str, recordings: Mapping[str, str] | None = None) -> tuple[Trace, ...]:
     """Every series of the expression, recording rules expanded; raises Invalid."""
     return tuple(_walk(parse(query), Recordings(recordings or {}), ()))
-
-
-def number(node: parser.Expr) -> float | None:
-    """The value of an expression that is nothing but numbers; None for any other."""
-    if isinstance(node, parser.NumberLiteral):
-        return float(node.val)
-    if isinstance(node, parser.ParenExpr):
-        return number(node.expr)
-    if isinstance(node, parser.UnaryExpr):
-        inner = number(node.expr)
-        return None if inner is None else -inner
-    if isinstance(node, parser.BinaryExpr):
-        left, right = number(node.lhs), number(node.rhs)
-        return None if left is None or right is None else _reckoned(str(node.op), left, right)
-    return None
-
-
-def _reckoned(operator: str, left: float, right: float) -> float | None:
-    if operator == "/":
-        return left / right if right else None
-    return {"+": left + right, "-": left - right, "*": left * right}.get(operator)
 
 
 def _walk(node: parser.Expr, recordings: Recordings, above: tuple[Above, ...]) -> Iterator[Trace]:

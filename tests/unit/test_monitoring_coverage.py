@@ -146,7 +146,7 @@ def test_the_best_name_comes_first() -> None:
 
 
 def test_alerts_watch_and_dead_alerts_never_fire() -> None:
-    rules = alerts(Slow=f"{TTFT} > 2", Full=f"{OLD_KV} > 0.9", Gone="absent(vllm:generation_tokens_total)")
+    rules = alerts(Slow=f"{TTFT} > 1", Full=f"{OLD_KV} > 0.9", Gone="absent(vllm:generation_tokens_total)")
     found = coverage([ALL, rules], "vllm", "0.18.0", [PAGE])
     assert item(found, "ttft").rung == "alerted"
     assert item(found, "ttft").alerts == ("Slow",)
