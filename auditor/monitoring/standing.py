@@ -50,9 +50,10 @@ class Standing:
 def answered(standing: Standing, answer: Answer | None, where: str, *, alone: bool) -> Standing:
     """The standing after a live Prometheus answered the query of the panel `where`; as before without an answer.
 
-    Data proves the name where it stands `alone`: in `a or b` either may have been the one that had some.
+    Data proves the name where it stands `alone`: in `a or b` either may have been the one that had some. Data of
+    another engine's series is of another service.
     """
-    if answer is None or (answer.series and standing.dead and not alone):
+    if answer is None or standing.foreign or (answer.series and standing.dead and not alone):
         return standing
     if answer.series:
         return Standing("returns_data")

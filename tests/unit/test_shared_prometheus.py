@@ -1,0 +1,27 @@
+"""One Prometheus for several services: what it holds of another engine covers nothing of this one."""
+
+import json
+from dataclasses import dataclass
+
+import pytest
+
+from auditor.monitoring.coverage import coverage
+from auditor.watch import Answer, RuleState, Watch
+
+OTHERS = "histogram_quantile(0.95, sum by (le) (rate(vllm:time_to_first_token_seconds_bucket[5m])))"
+ALERT = f"{OTHERS} > 2"
+HELD = (Answer(query=OTHERS, series=1), Answer(query=ALERT, series=1))
+
+
+@dataclass(frozen=True)
+class Board:
+    name: str = "d.json"
+    text: str = json.dumps({"panels": [{"title": "TTFT", "targets": [{"expr": OTHERS}]}]})
+    kind: str = "dashboard"
+
+
+@pytest.mark.parametrize(("engine", "names", "alerted"), [("sglang", 0, ()), ("vllm", 1, ("High",))])
+def test_data_and_alerts_of_another_engine_cover_nothing(engine: str, names: int, alerted: tuple[str, ...]) -> None:
+    watch = Watch(url="p", answers=HELD, rules=(RuleState(name="High", query=ALERT, state="inactive"),))
+    (ttft,) = [item for item in coverage([Board()], engine, watch=watch).items if item.concept == "ttft"]
+    assert (len(ttft.names), ttft.alerts) == (names, alerted)
