@@ -16,7 +16,8 @@ from auditor.monitoring.flaws import facts, flaws
 from auditor.monitoring.meaning import Shown, shown
 from auditor.monitoring.reading import Asked, TextFile, read
 from auditor.monitoring.standing import EMPTY, Place, Standing, answered, comes_late
-from auditor.watch import Answer, Coverage, CoverageItem, Query, Watch
+from auditor.monitoring.subject import stored_names
+from auditor.watch import Answer, Coverage, CoverageItem, Query, RuleState, Watch
 
 __all__ = ["ASKED", "OTHER", "TextFile", "coverage"]
 
@@ -71,21 +72,27 @@ class _Watched:
         found = self.watch.answers if self.watch else ()
         return next((answer for answer in found if answer.query == query.text), None)
 
-    def alerts(self, known: Iterable[str]) -> Iterator[Asked]:
+    def alerts(self, known: Sequence[Asked]) -> Iterator[Asked]:
         """The alerts that the Prometheus runs beside those `known` from files."""
         for rule in (self.watch.rules or ()) if self.watch else ():
-            if rule.name not in known and self.watch:
+            if self.watch and not any(_loaded(rule, alert) for alert in known):
                 yield Asked(rule.query, f"{self.watch.url}: alert {rule.name}", rule.name, raw=rule.query)
 
-    def doubt(self, alert: str) -> str | None:
+    def doubt(self, alert: Asked) -> str | None:
         """Why the alert cannot fire there: not loaded, or failing."""
         if self.watch is None or self.watch.rules is None:
             return None
-        states = [rule for rule in self.watch.rules if rule.name == alert]
+        states = [rule for rule in self.watch.rules if _loaded(rule, alert)]
         if not states:
-            return f"alert {alert} is not loaded by {self.watch.url}"
+            return f"alert {alert.alert} is not loaded by {self.watch.url}"
         failing = next((rule for rule in states if rule.health == "err"), None)
-        return f"alert {alert} fails: {failing.error or 'its query cannot be evaluated'}" if failing else None
+        return f"alert {alert.alert} fails: {failing.error or 'its query cannot be evaluated'}" if failing else None
+
+
+def _loaded(rule: RuleState, alert: Asked) -> bool:
+    """Whether the rule is this alert: other services' alerts have the same names, and read other series."""
+    runs, asks = set(stored_names(rule.query)), set(stored_names(alert.raw or alert.text))
+    return rule.name == alert.alert and (not runs or not asks or bool(runs & asks))
 
 
 def coverage(
@@ -101,7 +108,7 @@ def coverage(
     """
     held, live = read(files), _Watched(watch)
     place = Place.of(engine, engine_version, pages)
-    known = {query.alert for query in held.queries if query.alert}
+    known = [query for query in held.queries if query.alert]
     found: dict[str, _Concept] = {}
     queries: list[Query] = []
     invalid: list[str] = []
@@ -172,7 +179,7 @@ def _gather(case: _Case, place: Place, live: _Watched, found: dict[str, _Concept
     if standing.dead:
         _bury(standing.culprit or _name(seen), standing, query, concept)
     elif query.alert and case.tells:
-        _alert(query.alert, seen, standing.silent and not _not_yet(case, seen), live, concept)
+        _alert(query, seen, standing.silent and not _not_yet(case, seen), live, concept)
     elif not query.alert:
         _show(seen, standing, query, place, concept)
 
@@ -182,12 +189,12 @@ def _not_yet(case: _Case, seen: Shown) -> bool:
     return case.answer is not None and case.use.name in case.answer.absent and comes_late(seen.metric)
 
 
-def _alert(name: str, seen: Shown, dumb: bool, live: _Watched, concept: _Concept) -> None:
-    doubt = f"alert {name} can never fire: what it asks for {EMPTY}" if dumb else live.doubt(name)
+def _alert(query: Asked, seen: Shown, dumb: bool, live: _Watched, concept: _Concept) -> None:
+    doubt = f"alert {query.alert} can never fire: what it asks for {EMPTY}" if dumb else live.doubt(query)
     if doubt:
         concept.notes[doubt] = None
-    elif seen.direct:
-        concept.alerts[name] = None
+    elif seen.direct and query.alert:
+        concept.alerts[query.alert] = None
 
 
 def _show(seen: Shown, standing: Standing, query: Asked, place: Place, concept: _Concept) -> None:
