@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
+_NEXT = "audit coverage --fix prints them, and the alerts"
 _TIMEOUT = 10.0
 
 Files = Annotated[list[Path], typer.Argument(metavar="FILES...", help="Dashboards and rule files, judged as one set.")]
@@ -205,10 +206,10 @@ def _around(found: "Coverage", pages: list["MetricsPage"], place: "Place", store
     from auditor.report.coverage import advice, contents
     from auditor.report.words import clean
 
-    lines = [line for url, what in contents(pages) for line in _wrap(f"{'page':<16}", clean(f"{url}: {what}"))]
-    for concept, what in advice(found, place.engine, place.version, stored):
-        lines += _wrap(f"{'to show ' + concept:<16}", clean(what))
-    return lines
+    read = [line for url, what in contents(pages) for line in _wrap(f"{'page':<16}", clean(f"{url}: {what}"))]
+    told = advice(found, place.engine, place.version, stored)
+    shows = [line for concept, what in told for line in _wrap(f"{'to show ' + concept:<16}", clean(what))]
+    return [*read, *shows, *(_wrap("", _NEXT) if shows else [])]
 
 
 def _table(found: "Coverage") -> str:

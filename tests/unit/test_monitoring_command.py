@@ -28,7 +28,8 @@ def test_the_set_as_a_table(board: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert lines[1].split() == ["ttft", "missing", "-"]
     assert lines[3].split() == ["memory", "valid", "vllm:kv_cache_usage_perc"]
     assert lines[4].startswith("unreadable      ")
-    assert lines[-1].endswith("0.18.0)")
+    assert lines[-2].endswith("0.18.0)")
+    assert lines[-1].strip() == "audit coverage --fix prints them, and the alerts"
 
 
 def test_the_set_as_json_beside_a_saved_page(board: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
