@@ -22,10 +22,7 @@ from auditor.theory.judging import rank
 from auditor.theory.statistics import median
 from auditor.validity import family
 
-__all__ = ["MIN_EFFECT", "Against", "compare", "other_traffic"]
-
-MIN_EFFECT = 0.1
-"""The least change that counts, unless told otherwise."""
+__all__ = ["Against", "compare", "other_traffic"]
 
 _FEWEST = 10  # requests of a run without which no row is made
 _FLOOR: Mapping[Metric, float] = {"ttft": 0.005, "first_answer": 0.005, "tpot": 0.0002, "e2e": 0.005}
@@ -57,7 +54,7 @@ def other_traffic(old: Evidence, new: Evidence) -> str | None:
     return next((f"traffic.{name}" for name in names if getattr(then, name) != getattr(now, name)), None)
 
 
-def compare(baselines: Sequence[Against], evidence: Evidence, min_effect: float = MIN_EFFECT) -> Comparison:
+def compare(baselines: Sequence[Against], evidence: Evidence, min_effect: float = 0.1) -> Comparison:
     """The run of `evidence` against one or several runs before it. At least one baseline is needed."""
     risk = 1 - evidence.profile.probe.confidence
     each = [tuple(_rows(base.evidence, evidence, risk)) for base in baselines]

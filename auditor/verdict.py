@@ -13,15 +13,17 @@ from auditor.evidence import Check, Evidence, Finding, QuestionResult, Report, S
 from auditor.profile import Profile, Waiver
 from auditor.units import count as noun_count
 
-__all__ = ["SCHEMA_VERSION", "decide"]
+__all__ = ["OPEN_EXIT", "SCHEMA_VERSION", "decide"]
 
 SCHEMA_VERSION = 1
 """The version of the report that `decide` makes."""
 
+OPEN_EXIT: Mapping[str, int] = {"inconclusive": 4, "warn": 0, "pass": 0, "fail": 1}
+"""What an answer that stays open exits with, by `--on-inconclusive`."""
+
 _STATUSES: tuple[Status, ...] = ("fail", "inconclusive", "warn", "skip", "pass")
 _SEVERITIES = ("high", "medium", "low")
 _EXIT: Mapping[Verdict, int] = {"READY": 0, "NOT READY": 1, "INCONCLUSIVE": 4}
-_INCONCLUSIVE_EXIT = {"inconclusive": 4, "warn": 0, "pass": 0, "fail": 1}
 _INTERRUPTED_EXIT = 130
 _PROFILE_EXIT = 2
 _VALIDITY = "T"
@@ -321,5 +323,5 @@ def _asides(valid: Sequence[Finding], counted: Sequence[Finding], fail_on: str, 
 def _exit_code(verdict: Verdict, on_inconclusive: str, interrupted: str | None, *, expired: bool) -> int:
     if interrupted is not None:
         return _INTERRUPTED_EXIT
-    code = _INCONCLUSIVE_EXIT[on_inconclusive] if verdict == "INCONCLUSIVE" else _EXIT[verdict]
+    code = OPEN_EXIT[on_inconclusive] if verdict == "INCONCLUSIVE" else _EXIT[verdict]
     return code or (_PROFILE_EXIT if expired else 0)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from auditor.cli.complete import profile_names
-from auditor.cli.exits import INCONCLUSIVE, NOT_READY, READY
+from auditor.cli.exits import INCONCLUSIVE
 from auditor.errors import UsageError
 
 if TYPE_CHECKING:
@@ -149,9 +149,9 @@ def share(flag: str, text: str) -> float:
 
 def policy_exit(code: int, policy: Policy | None) -> int:
     """The exit code of an answer that may be open, by `--on-inconclusive`."""
-    if code != INCONCLUSIVE or policy is None:
-        return code
-    return {Policy.inconclusive: code, Policy.fail: NOT_READY}.get(policy, READY)
+    from auditor.verdict import OPEN_EXIT
+
+    return code if code != INCONCLUSIVE or policy is None else OPEN_EXIT[policy]
 
 
 def date(text: str | None) -> str | None:
