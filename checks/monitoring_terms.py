@@ -21,7 +21,13 @@ __all__ = [
 
 ASKED = {"ttft": "TTFT", "tps": "TPS", "memory": "memory"}
 UNREAD = "the coverage of dashboards and rules"
-_TITLES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp", "trtllm": "TensorRT-LLM"}
+_TITLES = {
+    "vllm": "vLLM",
+    "sglang": "SGLang",
+    "llamacpp": "llama.cpp",
+    "trtllm": "TensorRT-LLM",
+    "lmdeploy": "LMDeploy",
+}
 
 
 def flavour(evidence: Evidence) -> str:

@@ -1,13 +1,17 @@
 """Question M on hand-made coverage: each rule passes, warns and fails where it should, and names the way out."""
 
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 
+from auditor.catalog import metrics as catalogue
 from auditor.evidence import Coverage, CoverageItem, Evidence, Finding
 from auditor.measurement import MetricsPage, Served
-from auditor.profile import Deployment, Endpoint, Profile, Slo
+from auditor.profile import Deployment, Endpoint, EngineName, Profile, Slo
+from auditor.testing import make_evidence, make_served
 from checks.monitoring import CHECK
+from checks.monitoring_terms import title
 
 NAMES = {
     "ttft": ("vllm:time_to_first_token_seconds",),
@@ -257,3 +261,8 @@ def test_without_coverage_nothing_passes(rule: str) -> None:
     assert finding.status == "skip"
     assert finding.deciding == (rule in {"M401", "M402", "M403"})
     assert finding.missing
+
+
+@pytest.mark.parametrize("engine", sorted(set(get_args(EngineName)) - {"auto", "generic"}))
+def test_engines_are_called_as_the_catalogue_calls_them(engine: str) -> None:
+    assert title(make_evidence(served=make_served(engine=engine, engine_version=None))) == catalogue.title(engine)
