@@ -58,6 +58,9 @@ def m403_memory(evidence: Evidence) -> Iterator[Finding]:
     return _covered("M403", "memory", evidence)
 
 
+_NAME_THEM = "name what you have: monitoring.dashboards, monitoring.rules or monitoring.grafana"
+
+
 def _covered(rule: str, concept: str, evidence: Evidence) -> Iterator[Finding]:
     if evidence.coverage is None:
         yield CHECK.skip(rule, UNREAD, deciding=True)
@@ -106,7 +109,10 @@ def _better(evidence: Evidence, item: CoverageItem, status: Status) -> tuple[str
         return ("give monitoring.prometheus: only what it stores tells which spelling is right",)
     if status == "warn" and item.rung != "proxy":
         return ("say deployment.engine_version, or let the audit read the metrics pages (endpoint.metrics, exporters)",)
-    return panel_remedies(evidence, item.concept)
+    if item.names and set(item.names) <= set(item.silent):
+        return ("M425 says what leaves the panels empty: audit explain M425",)
+    given = evidence.coverage is not None and evidence.coverage.files
+    return (() if given else (_NAME_THEM,)) + panel_remedies(evidence, item.concept)
 
 
 # ---------------------------------------------------------------------------------------------------------- dead names

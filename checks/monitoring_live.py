@@ -97,7 +97,7 @@ def m412_processes(evidence: Evidence) -> Iterator[Finding]:
     if not pages:
         yield _PART.skip("M412", "the engine's own metrics page")
         return
-    split = [page for page in pages if page.ranks.get("pid")]
+    split = [page for page in pages if len(page.ranks.get("pid", ())) > 1]
     if not split:
         yield _PART.finding("M412", "pass", "One process writes the page, or several write it as one.")
         return

@@ -112,6 +112,7 @@ def test_panels_that_prometheus_answers_with_nothing_fail(rule: str, name: str) 
     silent = concept(name, names=("a", "b"), silent=("a", "b"))
     assert only(rule, evidence(silent)).status == "fail"
     assert "answers none of them" in only(rule, evidence(silent)).why
+    assert only(rule, evidence(silent)).remedies == ("M425 says what leaves the panels empty: audit explain M425",)
     assert only(rule, evidence(concept(name, names=("a", "b"), silent=("a",)))).status == "pass"
 
 
@@ -142,6 +143,7 @@ def test_no_dashboards_fail_all_three() -> None:
     given = covering(evidence(*(concept(name, "missing") for _, name in ASKED)), files=())
     assert [only(rule, given).status for rule, _ in ASKED] == ["fail"] * 3
     assert "No dashboards are given" in only("M401", given).why
+    assert only("M401", given).remedies[0].startswith("name what you have: monitoring.dashboards")
 
 
 def test_only_dead_names_fail_and_decide() -> None:

@@ -97,6 +97,7 @@ def test_a_page_of_several_processes():
     assert (finding.status, "2 processes" in finding.why) == ("warn", True)
     assert "PROMETHEUS_MULTIPROC_DIR" in finding.remedies[0]
     assert only("M412", paged(MetricsPage(url="u", types={}))).status == "pass"
+    assert only("M412", paged(MetricsPage(url="u", types={}, ranks={"pid": ("7",)}))).status == "pass"
     exporter = MetricsPage(url="u", types={}, exporter="nvidia_gpu_exporter", ranks={"pid": ("7",)})
     assert only("M412", paged(exporter)).status == "skip"
 
