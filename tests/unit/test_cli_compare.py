@@ -12,7 +12,7 @@ from auditor.__main__ import main
 from auditor.evidence import Evidence
 from auditor.loading import load_profile
 from auditor.measurement import Sample
-from auditor.options import Options
+from auditor.options import Options, as_then, choices
 from auditor.profile import Traffic
 from auditor.run import conclude, judge
 from auditor.testing import make_evidence, make_profile
@@ -158,11 +158,10 @@ def test_what_a_run_was_held_against_is_saved_and_judged_again_byte_for_byte(aud
     assert first == again
 
 
-def test_the_severity_that_fails_is_remembered(audit, tmp_path):
-    compared = judge(tmp_path / "slow", profile=None, options=Options(baseline=(tmp_path / "base",)))
-    assert compared.exit_code == 1
+def test_the_severity_that_fails_is_remembered_until_another_is_asked_for(audit, tmp_path):
     loaded = load_profile(tmp_path / "p.yaml")
-    with store.recording(tmp_path / "spared", loaded, compared.evidence, {"fail_on": "high"}) as keep:
-        keep.finish(compared.evidence, compared)
-    assert judge(tmp_path / "spared", profile=None, options=Options()).exit_code == 1  # W140 is of high severity
-    assert store.load_options(tmp_path / "spared") == {"fail_on": "high"}
+    with store.recording(tmp_path / "spared", loaded, EVIDENCE, choices(Options(fail_on="high"))) as keep:
+        keep.finish(EVIDENCE, conclude(EVIDENCE, Options()))
+    saved = store.load_options(tmp_path / "spared")
+    assert as_then(Options(), saved).fail_on == "high"
+    assert as_then(Options(fail_on="low"), saved).fail_on == "low"
