@@ -9,6 +9,8 @@ from datetime import timedelta
 
 import promql_parser as parser
 
+from auditor.monitoring.operators import COMPARISONS
+
 __all__ = ["EMPTIES", "drops_le", "elsewhen", "empties", "number", "pins_le", "quantile_of_none"]
 
 EMPTIES = frozenset(
@@ -21,7 +23,6 @@ EMPTIES = frozenset(
 
 _LONG = timedelta(minutes=10)  # a panel of what was so long ago does not show what is
 _KEEPING = ("topk", "bottomk", "limitk", "limit_ratio")
-_COMPARISONS = frozenset({"==", "!=", ">", "<", ">=", "<="})
 _ALIKE = frozenset({"-", "/", "%", "unless", "!=", ">", "<"})  # of two sides that are the same, nothing is left
 
 
@@ -54,7 +55,7 @@ def elsewhen(node: parser.VectorSelector | parser.SubqueryExpr) -> bool:
 def empties(node: parser.BinaryExpr) -> bool:
     """True for an operation whose result is the same whatever its series are, or only whether they pass a limit."""
     operator = str(node.op).lower()
-    if operator in _COMPARISONS and node.modifier is not None and node.modifier.return_bool:
+    if operator in COMPARISONS and node.modifier is not None and node.modifier.return_bool:
         return True
     left, right = number(node.lhs), number(node.rhs)
     if left is None and right is None:

@@ -14,6 +14,7 @@ from typing import Literal
 import promql_parser as parser
 
 from auditor.monitoring.losing import EMPTIES, drops_le, elsewhen, empties, pins_le, quantile_of_none
+from auditor.monitoring.operators import COMPARISONS, COUNTING, PRESENCE, RATES, SETS
 from auditor.monitoring.patterns import alternatives
 
 __all__ = ["MAX_CHARACTERS", "STRINGS", "Invalid", "Recordings", "Use", "parse", "uses"]
@@ -24,12 +25,6 @@ _MAX_RECORDINGS = 200
 _OPERATORS = re.compile(r"[-+*/%^<>=!(\[,]|\b(?:and|or|unless|atan2)\b", re.IGNORECASE)
 # One that is never closed ends with the text: else each quote in it would be tried as the start of another.
 STRINGS = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|\'(?:[^\'\\]|\\.)*(?:\'|\\?\Z)|`[^`]*(?:`|\Z)', re.DOTALL)
-_RATES = frozenset({"rate", "irate", "increase", "delta", "idelta", "deriv"})
-_PRESENCE = frozenset(
-    {"absent", "absent_over_time", "present_over_time", "count_over_time", "changes", "resets", "timestamp"}
-)
-_COUNTING = frozenset({"count", "count_values", "group"})
-_COMPARISONS = frozenset({"==", "!=", ">", "<", ">=", "<="})
 _NATIVE = {"histogram_count": "count", "histogram_sum": "sum"}  # of histograms that are one series
 _TOTALS = frozenset({"increase", "delta"})
 _LONG = timedelta(minutes=10)  # what grew in so long a window is an amount; in a shorter one it is read as a speed
@@ -127,7 +122,7 @@ def _walk(node: parser.Expr, recordings: Recordings, inside: tuple[str, ...]) ->
     elif isinstance(node, parser.Call):
         yield from _call(node, recordings, inside)
     elif isinstance(node, parser.AggregateExpr):
-        counting = str(node.op) in _COUNTING
+        counting = str(node.op) in COUNTING
         for use in _walk(node.expr, recordings, inside):
             bounds = "none" if use.bounds == "all" and drops_le(node) else use.bounds
             yield replace(use, presence=use.presence or counting, bounds=bounds)
@@ -173,13 +168,13 @@ def _is_plain(matcher: parser.Matcher) -> bool:
 
 def _call(node: parser.Call, recordings: Recordings, inside: tuple[str, ...]) -> Iterator[Use]:
     function = node.func.name
-    lost = function in _PRESENCE or function in EMPTIES or quantile_of_none(node)
+    lost = function in PRESENCE or function in EMPTIES or quantile_of_none(node)
     for argument in node.args:
         for use in _walk(argument, recordings, inside):
             unbound = function == "histogram_quantile" and use.part == "bucket" and use.bounds != "all"
             yield replace(
                 use,
-                rated=use.rated or function in _RATES,
+                rated=use.rated or function in RATES,
                 volume=use.volume or (function in _TOTALS and _is_long(argument)),
                 presence=use.presence or lost or unbound,
                 quantile=use.quantile or function == "histogram_quantile",
@@ -202,7 +197,7 @@ def _binary(node: parser.BinaryExpr, recordings: Recordings, inside: tuple[str, 
         yield from _emptied(right)
     elif operator == "/":
         yield from _divided(left, right)
-    elif operator in _COMPARISONS or operator in ("and", "unless"):
+    elif operator in COMPARISONS | SETS:
         yield from left or right
     else:
         yield from left

@@ -7,8 +7,8 @@ from datetime import timedelta
 import promql_parser as parser
 
 from auditor.monitoring.drawn import Read
+from auditor.monitoring.operators import RATES
 from auditor.monitoring.promql import STRINGS, Invalid, parse
-from auditor.monitoring.traces import RATES
 from auditor.watch import Flaw
 
 __all__ = ["interval_variable", "literal_matchers", "written"]

@@ -4,11 +4,10 @@ from collections.abc import Iterator
 
 import promql_parser as parser
 
+from auditor.monitoring.operators import COMPARISONS, SETS
 from auditor.monitoring.promql import Invalid, parse
 
 __all__ = ["stored_names", "subjects"]
-
-_COMPARISONS = frozenset({"==", "!=", ">", "<", ">=", "<="})
 
 
 def subjects(query: str) -> tuple[str, ...]:
@@ -49,7 +48,7 @@ def _subjects(node: parser.Expr) -> Iterator[str]:
     elif isinstance(node, parser.BinaryExpr) and _operator(node) == "or":
         sides = [" and on() ".join(f"({part})" for part in _subjects(side)) for side in (node.lhs, node.rhs)]
         yield " or ".join(f"({side})" for side in sides if side)
-    elif isinstance(node, parser.BinaryExpr) and (_compares(node) or _operator(node) in ("and", "unless")):
+    elif isinstance(node, parser.BinaryExpr) and (_compares(node) or _operator(node) in SETS):
         yield from _subjects(node.lhs)
         if _operator(node) != "unless":
             yield from _subjects(node.rhs)
@@ -78,7 +77,7 @@ def _argument(call: parser.Call) -> str:
 
 def _filters(node: parser.Expr) -> Iterator[parser.Expr]:
     """The outermost parts that let through only some of what they are given."""
-    if (isinstance(node, parser.BinaryExpr) and (_compares(node) or _operator(node) in ("and", "unless"))) or (
+    if (isinstance(node, parser.BinaryExpr) and (_compares(node) or _operator(node) in SETS)) or (
         isinstance(node, parser.Call) and node.func.name in ("absent", "absent_over_time")
     ):
         yield node
@@ -88,7 +87,7 @@ def _filters(node: parser.Expr) -> Iterator[parser.Expr]:
 
 
 def _compares(node: parser.BinaryExpr) -> bool:
-    return _operator(node) in _COMPARISONS and not (node.modifier and node.modifier.return_bool)
+    return _operator(node) in COMPARISONS and not (node.modifier and node.modifier.return_bool)
 
 
 def _operator(node: parser.BinaryExpr) -> str:

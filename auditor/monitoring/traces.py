@@ -11,19 +11,13 @@ from typing import Literal
 import promql_parser as parser
 
 from auditor.monitoring.losing import number
+from auditor.monitoring.operators import COMPARISONS, COUNTING, PRESENCE, RATES, SETS
 from auditor.monitoring.patterns import alternatives
 from auditor.monitoring.promql import Recordings, parse
 
-__all__ = ["RATES", "Above", "Trace", "traces"]
+__all__ = ["Above", "Trace", "traces"]
 
-RATES = frozenset({"rate", "irate", "increase", "delta", "idelta", "deriv"})
-_COUNTING = frozenset({"count", "count_values", "group"})
-_PRESENCE = frozenset(
-    {"absent", "absent_over_time", "present_over_time", "count_over_time", "changes", "resets", "timestamp"}
-)
 _PART = re.compile(r"_(bucket|sum|count)$")
-_SETS = ("and", "unless")
-_COMPARISONS = (">", "<", ">=", "<=", "==", "!=")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +88,7 @@ class Trace:
     def counted(self) -> bool:
         """Only counted, tested for being there, or a condition on what is shown."""
         return any(
-            (a.aggregates and a.operator in _COUNTING) or a.operator in _PRESENCE or _conditions(a) for a in self.above
+            (a.aggregates and a.operator in COUNTING) or a.operator in PRESENCE or _conditions(a) for a in self.above
         )
 
     @property
@@ -141,7 +135,7 @@ def _conditions(above: Above) -> bool:
     """True on the right side of a filter: what is shown is on the left, unless that is a mere number."""
     if not isinstance(above.node, parser.BinaryExpr) or above.side != "right":
         return False
-    return above.operator in _SETS or (above.operator in _COMPARISONS and number(above.node.lhs) is None)
+    return above.operator in SETS or (above.operator in COMPARISONS and number(above.node.lhs) is None)
 
 
 def _ages(above: Above) -> bool:
