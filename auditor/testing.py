@@ -23,6 +23,7 @@ from auditor.profile import Deployment, Endpoint, Lengths, Profile, Slo, Traffic
 from auditor.theory.settings import Settings
 
 __all__ = [
+    "make_coverage",
     "make_evidence",
     "make_load",
     "make_measurement",
@@ -229,7 +230,6 @@ def make_evidence(**overrides: Any) -> Evidence:
     """Evidence of the healthy deployment, on which every shipped question passes. Fields of `Evidence` by name."""
     slo = make_measurement()
     plan = Plan(loads=(slo.load,), requests=200, tokens=180_000, seconds=20.0)
-    items = tuple(CoverageItem(concept=c, rung="alerted") for c in ("ttft", "tps", "memory"))
     paths = ("traffic", "traffic.target_concurrency", "slo.ttft.p95", "slo.tps.p05", "deployment", "probe.budget")
     fields: dict[str, Any] = {
         "profile": make_profile(),
@@ -241,10 +241,24 @@ def make_evidence(**overrides: Any) -> Evidence:
         "served": make_served(),
         "plan": plan,
         "measurements": (slo, *_ladders()),
-        "coverage": Coverage(items=items),
+        "coverage": make_coverage(),
         "flags": FLAGS,
     }
     return Evidence(**(fields | overrides))
+
+
+def make_coverage() -> Coverage:
+    """One dashboard that draws all three, each watched by an alert, of series that the engine's page has."""
+    series = {
+        "ttft": ("ttft", "vllm:time_to_first_token_seconds"),
+        "tps": ("generation_tokens", "vllm:generation_tokens_total"),
+        "memory": ("kv_usage", "vllm:kv_cache_usage_perc"),
+    }
+    items = tuple(
+        CoverageItem(concept=c, rung="alerted", names=(name,), where=(f"panels.json: {c}",), alerts=(f"{c} is bad",))
+        for c, (_, name) in series.items()
+    )
+    return Coverage(items=items, offered={c: (name,) for c, name in series.values()}, files=("panels.json",))
 
 
 def with_slo(evidence: Evidence, measurement: Measurement) -> Evidence:

@@ -5,9 +5,9 @@ import pytest
 from auditor import verdict
 from auditor.testing import make_evidence, make_measurement, make_sample, run_check
 from auditor.validity import family
-from checks import bottleneck, kv_capacity, workload_shape
+from checks import bottleneck, kv_capacity, monitoring, workload_shape
 
-CHECKS = (workload_shape.CHECK, bottleneck.CHECK, kv_capacity.CHECK)
+CHECKS = (workload_shape.CHECK, bottleneck.CHECK, kv_capacity.CHECK, monitoring.CHECK)
 
 
 def test_the_healthy_deployment_is_ready():
