@@ -11,6 +11,7 @@ from typing import Literal
 from auditor.measurement import Histogram
 
 __all__ = [
+    "FEWEST_OF_USERS",
     "Agreement",
     "Answer",
     "Coverage",
@@ -218,6 +219,10 @@ class Slice:
     seconds: float
     histograms: Mapping[str, Histogram] = field(default_factory=dict)
     values: Mapping[str, float] = field(default_factory=dict)
+
+
+FEWEST_OF_USERS = 200
+"""Requests below which a page's histogram of lengths holds a few tries and an audit's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,11 +13,11 @@ from auditor.profile import TrafficClass
 from auditor.theory import buckets, judging
 from auditor.theory.shape import Curve, at, mean
 from auditor.units import count
+from auditor.watch import FEWEST_OF_USERS
 from checks import passive
 
 __all__ = ["RULES"]
 
-FEWEST = 200  # requests of users, below which a histogram holds a few tries and an audit's own
 SLACK = 1.5  # times: within this a declared length is as observed; costs follow lengths about linearly
 SIDES = {"prompt_tokens": ("prompt_len", "prompts"), "output_tokens": ("output_len", "replies")}
 
@@ -32,9 +32,9 @@ def w107_observed(evidence: Evidence) -> Iterable[Finding]:
     for field, (concept, words) in SIDES.items():
         rest: dict[str, Any] = {"subject": words, "where": evidence.where("traffic.classes")}
         found = observed.histograms.get(concept)
-        if found is None or found.count < FEWEST:
+        if found is None or found.count < FEWEST_OF_USERS:
             seen = f"{count(found.count if found else 0, 'request')} in the engine's histogram of {words}"
-            yield _PART.skip("W107", f"{FEWEST} requests of users ({seen})", **rest)
+            yield _PART.skip("W107", f"{FEWEST_OF_USERS} requests of users ({seen})", **rest)
             continue
         yield _compared(field, words, classes, found, f"{_since(observed.window)}, {observed.source}", rest)
 

@@ -54,7 +54,7 @@ def failing() -> Report:
     told = Agreement(
         quantity="mean TTFT", load="slo", server=1.2, client=2.4, unit="s", verdict="differs", note="1.2 s in the queue"
     )
-    seen = Histogram(sum=80.0, count=100.0, buckets=((0.5, 60.0), (1.0, 90.0), (2.5, 94.0), (math.inf, 100.0)))
+    seen = Histogram(sum=800.0, count=1000.0, buckets=((0.5, 600.0), (1.0, 900.0), (2.5, 940.0), (math.inf, 1000.0)))
     users = Observed(source="the metrics page", window=None, histograms={"prompt_len": seen, "ttft": seen})
     report = report_of(replace(with_slo(_wanting(), _overloaded()), truth=(told,), observed=users))
     return replace(report, findings=tuple(map(_told_apart, report.findings)))

@@ -8,6 +8,7 @@ from drawn_reports import failing, healthy, offline, stopped
 
 from auditor.evidence import Coverage, CoverageItem
 from auditor.measurement import Histogram
+from auditor.report.figures import figures
 from auditor.report.pictures import cache, ladder, latency, memory, observed, parts, roofline, tps, ttft
 from auditor.report.pictures.gallery import gallery
 from auditor.testing import make_evidence, make_measurement, make_profile, make_sample, make_settings, with_slo
@@ -111,6 +112,18 @@ def test_tps_shows_the_ladder_and_the_traffic():
     assert rows["slo"]["TPS p50"] == "104"  # 1 / 9.6 ms
 
 
+def test_no_picture_of_all_streams_where_no_load_was_steady_for_long_enough(monkeypatch):
+    report = _with(make_evidence(measurements=make_evidence().loads("slo")))
+    steady = tps.picture(report)
+    rates = {"output_rate": None}
+    monkeypatch.setattr(tps, "figures", lambda m: replace(figures(m), **rates))
+    brief = tps.picture(report)
+    assert "of all together" in steady.drawing
+    assert "of all together" not in brief.drawing
+    assert "requests in flight" in brief.drawing
+    assert brief.height < steady.height
+
+
 def test_tps_of_a_fleet_is_bounded_by_each_replica():
     one, six = healthy(), healthy()
     profile = six.evidence.profile
@@ -177,6 +190,15 @@ def test_observed_times_beyond_the_last_bound_are_open():
     picture = _observed()["observed-ttft"]
     assert "p95 over 2.5 s" in picture.summary
     assert "p95 1.5 s" in picture.drawing  # the SLO's line
+
+
+def test_the_audit_s_own_tries_on_a_page_are_no_requests_of_users():
+    """Before the load an audit has sent a request itself; W107 asks for 200 too."""
+    page = replace(OBSERVED, passive=False)
+    assert observed.pictures(_with(make_evidence(observed=page))) == []
+    many = replace(LONG, count=200.0, buckets=tuple((bound, 2 * n) for bound, n in LONG.buckets))
+    page = replace(page, histograms={"prompt_len": many})
+    assert len(observed.pictures(_with(make_evidence(observed=page)))) == 1
 
 
 def test_nothing_observed_is_not_drawn():

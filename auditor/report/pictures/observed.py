@@ -18,6 +18,7 @@ from auditor.report.pictures import shares
 from auditor.report.pictures.limits import said
 from auditor.theory import buckets
 from auditor.units import plain, quantity
+from auditor.watch import FEWEST_OF_USERS
 
 __all__ = ["pictures"]
 
@@ -34,7 +35,7 @@ _NAMED = (0.5, 0.9, 0.95, 0.99)
 
 
 def pictures(report: Report) -> list[Picture]:
-    """One picture for each histogram that counted something; none without observation."""
+    """One picture for each histogram that counted requests of users; none without observation."""
     found = report.evidence.observed
     if found is None:
         return []
@@ -43,7 +44,7 @@ def pictures(report: Report) -> list[Picture]:
     return [
         _picture(name, table, whole, _objectives(report.evidence.profile, name), source)
         for name, table, whole in tables
-        if whole.count > 0 and len(_exact(table)) > 1
+        if whole.count >= (1 if found.passive else FEWEST_OF_USERS) and len(_exact(table)) > 1
     ]
 
 

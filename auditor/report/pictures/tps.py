@@ -47,8 +47,10 @@ def picture(report: Report) -> Picture | None:
         question="W",
         title="TPS over concurrency",
         summary=_summary(evidence, stops),
-        drawing=keys + _stream(upper, evidence, stops, bound) + _total(lower, evidence, stops, bound),
-        height=lower.y.start + 40,
+        drawing=keys
+        + _stream(upper, evidence, stops, bound)
+        + (_total(lower, evidence, stops, bound) if lower is not None else ""),
+        height=(lower or upper).y.start + 40,
         table=_table(stops),
         lines=tuple(_lines(evidence, stops)),
     )
@@ -107,15 +109,18 @@ def _keys(evidence: Evidence, stops: Sequence[_Stop], *, bound: bool) -> Iterato
 
 def _plots(
     evidence: Evidence, stops: Sequence[_Stop], bound: Sequence[tuple[float, float]], x: svg.Axis, top: float
-) -> tuple[svg.Plot, svg.Plot]:
+) -> tuple[svg.Plot, svg.Plot | None]:
+    """That of one stream, and that of all together where a load was steady for long enough to tell."""
     floors = [o.limit for o in evidence.profile.objectives("tps")]
     each = [v for s in stops for v in (s.tps, s.slow) if v] + floors
     crowded = [v for n, v in bound if v <= 3 * max(each)]
     y = svg.Axis.over([*each, *crowded], (top + _HIGH, top), log=True)
     totals = [s.total for s in stops if s.total]
+    title = "tokens per second of a stream"
+    if not totals:
+        return svg.Plot(x, y, "requests in flight", title, plain, plain), None
     under = top + _HIGH + 34
     total = svg.Axis.over([*totals, 1.0], (under + _HIGH, under), log=False)
-    title = "tokens per second of a stream"
     upper = svg.Plot(x, y, "", title, plain, plain)
     return upper, svg.Plot(x, total, "requests in flight", "tokens per second of all together", plain, plain)
 
