@@ -40,7 +40,7 @@ def _filter_query(node: Mapping[str, Any]) -> str:
         return ""
     aggregation = mapping(node.get("aggregation"))
     reducer, aligner = (text_of(aggregation.get(k)) for k in ("crossSeriesReducer", "perSeriesAligner"))
-    percentile = re.search(r"PERCENTILE_(\d+)", reducer + " " + aligner)
+    percentile = re.search(r"PERCENTILE_(\d{1,2})", reducer + " " + aligner)
     return _promql(match[1], match[2], percentile and percentile[1], aligner in ("ALIGN_RATE", "ALIGN_DELTA"))
 
 
@@ -50,7 +50,7 @@ def _mql_query(node: Mapping[str, Any]) -> str:
     match = _MQL.search(text)
     if not match:
         return ""
-    percentile = re.search(r"percentile(?:_from)?\([^,()]*(?:\(\)[^,()]*)?,\s*(\d+)", text)
+    percentile = re.search(r"percentile(?:_from)?\([^,()]*(?:\(\)[^,()]*)?,\s*(\d{1,3}(?:\.\d{1,3})?)", text)
     rated = re.search(r"\balign\s+(?:rate|delta)\b|\brate\b", text)
     return _promql(match[1], match[2], percentile and percentile[1], bool(rated))
 
@@ -58,5 +58,5 @@ def _mql_query(node: Mapping[str, Any]) -> str:
 def _promql(name: str, kind: str, percentile: str | None, rated: bool) -> str:
     if kind == "histogram":
         rate = f"sum by (le) (rate({name}_bucket[5m]))"
-        return f"histogram_quantile(0.{percentile}, {rate})" if percentile else rate
+        return f"histogram_quantile({float(percentile) / 100:g}, {rate})" if percentile else rate
     return f"rate({name}[5m])" if rated else name

@@ -8,17 +8,11 @@ from dataclasses import dataclass
 from auditor.catalog import metrics as catalogue
 from auditor.catalog.metrics import Metric
 from auditor.monitoring.promql import Use
+from auditor.panels import asked
 
 __all__ = ["Shown", "metric_of", "shown"]
 
-# What question 4 asks for, and the catalogue's concepts that show it.
-_ASKED = {
-    "ttft": ("ttft",),
-    "tps": ("generation_tokens", "gen_throughput", "tpot"),
-    "memory": ("kv_usage", "kv_used", "kv_free", "gpu_memory", "gpu_memory_free"),
-}
 _PROXIES = {"ttft": ("prefill_time", "prefill_seconds"), "memory": ("batch_tokens",)}
-_TARGETS = {concept: target for target, listed in _ASKED.items() for concept in listed}
 _PROXY_TARGETS = {concept: target for target, listed in _PROXIES.items() for concept in listed}
 _SECONDS = {"decode_seconds", "decode_time", "inference_time"}
 _TOKENS = {"generation_tokens", "output_len"}
@@ -51,7 +45,7 @@ def shown(use: Use) -> Shown | None:
         return None
     if concept in _PROXY_TARGETS:
         return Shown(use, metric, _PROXY_TARGETS[concept], False)
-    return Shown(use, metric, _TARGETS.get(concept, concept), True)
+    return Shown(use, metric, asked(concept) or concept, True)
 
 
 def _concept(use: Use, metric: Metric) -> str | None:
@@ -63,7 +57,7 @@ def _concept(use: Use, metric: Metric) -> str | None:
         return metric.concept if use.rated and not use.ratio and not use.volume else None
     if metric.concept == "batch_tokens":  # of what a batch may hold it says how full the engine is, alone nothing
         return metric.concept if "batch_capacity" in _below(use) else None
-    if metric.concept in _SECONDS or (use.rated and metric.type == "gauge" and metric.concept in _TARGETS):
+    if metric.concept in _SECONDS or (use.rated and metric.type == "gauge" and asked(metric.concept)):
         return None
     return metric.concept
 

@@ -129,6 +129,16 @@ def test_values_that_grafana_looks_up_match_anything() -> None:
             ["histogram_quantile(0.95, sum by (le) (rate(vllm:time_to_first_token_seconds_bucket[5m])))"],
         ),
         (
+            "fetch prometheus_target | metric 'prometheus.googleapis.com/vllm:time_to_first_token_seconds/histogram'"
+            " | group_by [], percentile(val(), 5)",
+            ["histogram_quantile(0.05, sum by (le) (rate(vllm:time_to_first_token_seconds_bucket[5m])))"],
+        ),
+        (
+            "fetch prometheus_target | metric 'prometheus.googleapis.com/vllm:time_to_first_token_seconds/histogram'"
+            " | group_by [], percentile(val(), 99.9)",
+            ["histogram_quantile(0.999, sum by (le) (rate(vllm:time_to_first_token_seconds_bucket[5m])))"],
+        ),
+        (
             "fetch prometheus_target::prometheus.googleapis.com/vllm:generation_tokens_total/counter | align rate(1m)",
             ["rate(vllm:generation_tokens_total[5m])"],
         ),
