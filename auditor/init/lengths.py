@@ -4,6 +4,7 @@ import math
 
 from auditor.measurement import Histogram
 from auditor.profile import Lengths
+from auditor.theory import buckets
 
 __all__ = ["ENOUGH", "lengths", "quantile"]
 
@@ -17,18 +18,9 @@ def quantile(histogram: Histogram, share: float) -> tuple[float, float, float] |
     Interpolated within the bucket as Prometheus' histogram_quantile() does; beyond the last finite bound that bound.
     None where nothing was observed.
     """
-    buckets = [(bound, count) for bound, count in histogram.buckets if not math.isnan(bound)]
-    total = buckets[-1][1] if buckets else 0.0
-    if total <= 0:
-        return None
-    rank, low, before = share * total, 0.0, 0.0
-    for bound, count in buckets:
-        if count >= rank and count > before:
-            if math.isinf(bound):
-                return low, low, bound
-            return low + (bound - low) * (rank - before) / (count - before), low, bound
-        low, before = bound, count
-    return low, low, low
+    table = buckets.clean(histogram.buckets, histogram.count)
+    value, bucket = buckets.interpolated(table, share), buckets.holding(table, share)
+    return None if value is None or bucket is None else (value, *bucket)
 
 
 def lengths(histogram: Histogram, most: int | None) -> Lengths | None:
