@@ -1,6 +1,8 @@
 # serving-audit as an image: docker build -t serving-audit:0.1.0 .
 #   docker run --rm serving-audit:0.1.0 run embedded
-#   docker run --rm -e LLM_API_KEY -v "$PWD:/work" serving-audit:0.1.0 run prod.yaml -o html=report.html
+#   docker run --rm -e LLM_API_KEY -v "$PWD:/work" --user "$(id -u)" --network host \
+#     serving-audit:0.1.0 run prod.yaml -o html=report.html
+# As you (--user) it may write reports into your folder, on the host's network 127.0.0.1 is what the profile means by it.
 FROM python:3.12-slim AS build
 WORKDIR /source
 COPY pyproject.toml constraints.txt README.md LICENSE ./

@@ -24,7 +24,10 @@ __all__ = ["command"]
 _NEXT = "audit coverage --fix prints them, and the alerts"
 _TIMEOUT = 10.0
 
-Files = Annotated[list[Path], typer.Argument(metavar="FILES...", help="Dashboards and rule files, judged as one set.")]
+Files = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="FILES...", help="Dashboards and rule files, judged as one set; --fix needs none."),
+]
 Metrics = Annotated[
     list[str] | None, typer.Option("--metrics", metavar="URL|FILE", help="A metrics page, live or saved; repeatable.")
 ]
@@ -239,7 +242,7 @@ def _wrap(first: str, text: str) -> list[str]:
 
 
 def command(
-    files: Files,
+    files: Files = None,
     *,
     metrics: Metrics = None,
     engine: Engine = "generic",
@@ -259,6 +262,7 @@ def command(
     \b
     audit coverage grafana/*.json alerts/*.yaml --engine vllm --engine-version 0.18.0
     audit coverage panels.json --metrics http://127.0.0.1:8000/metrics
+    audit coverage --metrics http://127.0.0.1:8000/metrics --fix       panels and alerts to begin with
     """
     from auditor.catalog.metrics import engines
     from auditor.monitoring.coverage import coverage
@@ -268,6 +272,9 @@ def command(
 
     if engine not in (*engines(), "generic", "auto"):
         raise UsageError(f"--engine {engine}: no metrics are known of it; known: {', '.join(engines())}")
+    files = files or []
+    if not files and not fix:
+        raise UsageError("name dashboards and rule files; without any, --fix prints some to begin with")
     if fix and each:
         raise UsageError("--fix: is for the files as one set; leave --each away")
     pages = [_page(source) for source in metrics or ()]

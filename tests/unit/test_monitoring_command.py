@@ -110,3 +110,12 @@ def test_a_page_that_never_ends_is_not_waited_for(board: Path, monkeypatch: pyte
             command([board], metrics=[f"http://127.0.0.1:{listener.getsockname()[1]}/metrics"])
         dripping.join(5)
     assert not dripping.is_alive()
+
+
+def test_who_has_no_dashboard_gets_one_to_begin_with(capsys: pytest.CaptureFixture[str]) -> None:
+    command(engine="vllm", engine_version="0.18.0", fix=True, as_json=True)
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["dashboard"]["panels"][0]["title"] == "Time to first token"
+    assert printed["rules"]["groups"][0]["rules"][0]["alert"] == "TimeToFirstTokenHigh"
+    with pytest.raises(UsageError, match="name dashboards and rule files"):
+        command(engine="vllm")
