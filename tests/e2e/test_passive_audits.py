@@ -25,7 +25,7 @@ from auditor.report.renderers import RENDERERS
 from tests.e2e.scenario import HEALTHY, changed
 from tests.prometheus import free_port, needs_prometheus, prometheus
 
-pytestmark = needs_prometheus
+pytestmark = [pytest.mark.slow, needs_prometheus]
 
 HOURS = 3
 EVERY = 15  # seconds between samples
@@ -213,7 +213,6 @@ def test_no_prometheus_is_one_line(tmp_path):
         _audited(tmp_path / "none", None)
 
 
-@pytest.mark.slow
 def test_what_a_scraped_engine_served_is_counted_to_the_last_request(tmp_path):
     """The emulator under a Prometheus that scrapes it every second: 40 requests of 8 users, up to 6 tokens each."""
     (tmp_path / "profile.yaml").write_text(yaml.safe_dump(HEALTHY))
