@@ -10,10 +10,10 @@ from auditor.monitoring.promql import Invalid
 from auditor.monitoring.reading import Asked
 from auditor.monitoring.standing import Place
 from auditor.monitoring.traces import Trace, traces
-from auditor.panels import Names
+from auditor.panels import Names, share_of_gpu
 from auditor.watch import Flaw
 
-__all__ = ["Known", "Read", "known"]
+__all__ = ["Known", "Read", "known", "share_of_device"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,17 @@ class Read:
         offered = self.offers(metric.engine).get(metric.concept, ())
         written = catalogue.selector(metric)
         return written if written in offered or not offered else offered[0]
+
+
+def share_of_device(used: Known) -> str | None:
+    """The share of the device's memory in use, by all that its exporter has of it; None where that is no total."""
+    first, free, reserved = (
+        next(iter(catalogue.names(used.metric.engine).get(concept, ())), None)
+        for concept in ("gpu_memory", "gpu_memory_free", "gpu_memory_reserved")
+    )
+    if used.metric.name != first or free is None or free.startswith("*"):
+        return None
+    return share_of_gpu(used.trace.name, free, reserved)
 
 
 def known(

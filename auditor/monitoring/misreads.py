@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import promql_parser as parser
 
 from auditor.catalog.metrics import REPEATING
-from auditor.monitoring.drawn import Known, Read
+from auditor.monitoring.drawn import Known, Read, share_of_device
 from auditor.monitoring.losing import number
 from auditor.monitoring.traces import Trace
-from auditor.panels import grouped, highest, mean, quantile, share_of_gpu, total
+from auditor.panels import grouped, highest, mean, quantile, total
 from auditor.watch import Flaw
 
 __all__ = ["lifetime", "mixed_tokens", "renamed", "summed_ranks", "summed_shares", "total_without_reserved"]
@@ -208,9 +208,7 @@ def total_without_reserved(read: Read) -> Iterator[Flaw]:
     if {"gpu_memory", "gpu_memory_free"} <= concepts and "gpu_memory_reserved" not in concepts:
         names = tuple(dict.fromkeys(k.trace.name for k in below))
         note = f"{' + '.join(names)} is not all of the memory: DCGM counts what is reserved apart"
-        used = next(k.trace.name for k in below if k.metric.concept == "gpu_memory")
-        stem = used.removesuffix("USED")
-        instead = share_of_gpu(used, f"{stem}FREE", f"{stem}RESERVED")
+        instead = share_of_device(next(k for k in below if k.metric.concept == "gpu_memory"))
         yield read.flaw("unit", "memory", note, names, instead)
 
 

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import promql_parser as parser
 
-from auditor.monitoring.drawn import Known, Read
+from auditor.monitoring.drawn import Known, Read, share_of_device
 from auditor.monitoring.losing import number
 from auditor.monitoring.traces import Above
-from auditor.panels import query, share_of_gpu
+from auditor.panels import query
 from auditor.watch import Flaw
 
 __all__ = ["limits"]
@@ -81,8 +81,7 @@ def _fixed(read: Read, one: Known, limit: float) -> Iterator[Flaw]:
     """So many MiB of one card: another card, or another share of it, and the alert means something else."""
     if one.metric.concept == "gpu_memory" and one.metric.unit == "MiB" and limit > _FIXED:
         note = f"alert {read.drawn.alert} compares {one.trace.name} (MiB) with {limit:g}, which holds for one card only"
-        stem = one.trace.name.removesuffix("USED")
-        instead = share_of_gpu(one.trace.name, f"{stem}FREE", f"{stem}RESERVED") if stem.endswith("FB_") else None
+        instead = share_of_device(one)
         yield read.flaw("unit", "memory", note, (one.trace.name,), f"{instead} > 0.95" if instead else None)
 
 

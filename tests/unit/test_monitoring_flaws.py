@@ -312,6 +312,14 @@ def test_so_many_mib_are_those_of_one_card():
     assert flaw.instead.endswith("DCGM_FI_DEV_FB_RESERVED) > 0.95")
 
 
+def test_a_fixed_limit_becomes_a_share_by_what_its_exporter_has() -> None:
+    """AMD's exporter has used and free memory in MiB and nothing apart; others have a total or neither."""
+    (flaw,) = found(alert("gpu_used_vram > 180000"))
+    assert flaw.instead == "gpu_used_vram / (gpu_used_vram + gpu_free_vram) > 0.95"
+    (alone,) = found(alert("npu_chip_info_used_memory > 60000"))
+    assert alone.instead is None
+
+
 # -------------------------------------------------------------------------------------------------------------- the set
 
 
