@@ -105,6 +105,10 @@ def command(
 
     if file is None and url is None and launch is None:
         raise UsageError("init: nothing to read; give a file, --url or --launch (audit init --help)")
+    if pick is not None and file is None:
+        raise UsageError(f"--pick {pick[:60]}: chooses among the deployments of a file; give the FILE too")
+    if prometheus_key_env is not None and prometheus is None:
+        raise UsageError("--prometheus-key-env: is the token of a Prometheus; give its --prometheus URL too")
     if output is not None:
         _free(output, force=force)
     draft = _draft(file, url, launch, pick, api_key_env)

@@ -103,6 +103,8 @@ def test_flags_that_the_engine_refuses_are_told_and_exit_2(audit):
         (("--launch", "python app.py"), "--launch: no engine is started here that is known"),
         (("--launch", "vllm serve m", "--api-key-env", KEY), "--api-key-env: this looks like a key itself"),
         (("--launch", "vllm serve m", "--accelerator", "h1000"), "unknown accelerator 'h1000'"),
+        (("--launch", "vllm serve m", "--prometheus-key-env", "TOKEN"), "--prometheus-key-env: is the token of"),
+        (("--launch", "vllm serve m", "--pick", "vllm"), "--pick vllm: chooses among the deployments of a file"),
         (("--launch", "vllm serve m", "-o", "no/such/p.yaml"), "the folder no/such does not exist"),
         (("--url", "http://127.0.0.1:9/v1", "--api-key-env", "NOT_SET"), "--api-key-env NOT_SET: no such environment"),
     ],
