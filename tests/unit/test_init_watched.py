@@ -84,6 +84,8 @@ def test_the_profile_names_it_without_password_or_token(asked):
     text = profile_text(joined, "p.yaml")
     assert KEY not in text
     assert "pass-word-1" not in text
+    assert "# prometheus:" not in text
+    assert "# prometheus: http://127.0.0.1:9090" in profile_text(DEPLOYED, "p.yaml")  # where none was asked
     profile = parse_profile(text, Path("p.yaml"), {}).profile
     assert profile.monitoring.prometheus == "http://127.0.0.1:9090"
     assert profile.monitoring.prometheus_key_env == "PROM_KEY"
