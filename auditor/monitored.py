@@ -101,7 +101,7 @@ async def asked(
     service = Service(engine=engine, pages=_own(pages))
     watch = await looked(prometheus, service, window)
     queries = coverage([*files, *watch.documents], engine, version, pages, watch).queries
-    return await answered(prometheus, watch, queries, service, window=window)
+    return prometheus.hidden(await answered(prometheus, watch, queries, service, window=window))
 
 
 def covered(evidence: Evidence, loaded: Loaded) -> Coverage:

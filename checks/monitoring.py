@@ -24,7 +24,18 @@ from auditor import panels
 from auditor.evidence import Check, Coverage, CoverageItem, Evidence, Finding, Number, Rule, Status
 from auditor.profile import Objective
 from checks import monitoring_live, monitoring_queries, monitoring_truth
-from checks.monitoring_terms import ASKED, UNREAD, covered, flavour, listed, panel, panel_remedies, title, where
+from checks.monitoring_terms import (
+    ASKED,
+    UNREAD,
+    another_model,
+    covered,
+    flavour,
+    listed,
+    panel,
+    panel_remedies,
+    title,
+    where,
+)
 
 __all__ = ["CHECK"]
 
@@ -67,6 +78,8 @@ def _covered(rule: str, concept: str, evidence: Evidence) -> Iterator[Finding]:
         return
     item = covered(evidence.coverage, concept)
     status, why = _rung(item, evidence.coverage, concept, title(evidence))
+    if status == "pass" and (other := another_model(evidence, concept)):
+        status, why = "fail", f"Every panel of {ASKED[concept]} asks for another model: {other}."
     yield CHECK.finding(
         rule,
         status,

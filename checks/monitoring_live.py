@@ -21,7 +21,7 @@ from auditor import panels
 from auditor.evidence import Check, Evidence, Finding, Number, Rule
 from auditor.units import count, quantity
 from auditor.watch import Answer, Query, Target, Watch
-from checks.monitoring_terms import ASKED, UNREAD, flavour, listed, where
+from checks.monitoring_terms import ASKED, UNREAD, flavour, listed, unlike_served, where
 
 __all__ = ["RULES"]
 
@@ -116,9 +116,12 @@ def m412_processes(evidence: Evidence) -> Iterator[Finding]:
 def m423_scraped(evidence: Evidence) -> Iterator[Finding]:
     """Without a target nothing is there, whatever the panels say: that decides."""
     watch = evidence.watch
-    if watch is not None and watch.active is None and watch.labels:
+    if watch is not None and watch.active is None and watch.labels and unlike_served(evidence) is None:
         why = f"{watch.url} tells no targets, as Thanos and Mimir do not; the service's series are there."
         yield _PART.finding("M423", "pass", why)
+        return
+    if watch is not None and watch.active is None and watch.labels:
+        yield _unlike(evidence, watch)
         return
     if watch is None or watch.active is None:
         asked = watch is not None and evidence.profile.monitoring.prometheus is not None
@@ -150,9 +153,25 @@ def m423_scraped(evidence: Evidence) -> Iterator[Finding]:
         why = f"The engine's series are on {here}, and the profile has {count(expected, 'replica')}."
         fix = ("scrape every replica: behind one address a scrape meets one of them by chance",)
         yield _PART.finding("M423", "warn", why, where=place, remedies=fix)
+    elif unlike_served(evidence) is not None:
+        yield _unlike(evidence, watch)
     else:
         up = f"All {len(serving)} targets of the service are" if len(serving) > 1 else "The service's target is"
         yield _PART.finding("M423", "pass", f"{up} up.")
+
+
+def _unlike(evidence: Evidence, watch: Watch) -> Finding:
+    """Series of another model only: they may be those of another service, or this one may have two names."""
+    served = evidence.served.model if evidence.served is not None else None
+    return _PART.finding(
+        "M423",
+        "warn",
+        f"The series at {watch.url} are of {unlike_served(evidence)}, and the endpoint serves {served}: "
+        "another service, or another name of this one.",
+        deciding=True,
+        where=evidence.where("monitoring.prometheus"),
+        remedies=("scrape this endpoint too, or say by monitoring.selector which series are its own",),
+    )
 
 
 # -------------------------------------------------------------------------------------------------------------- windows

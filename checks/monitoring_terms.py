@@ -8,6 +8,7 @@ from auditor.evidence import Coverage, CoverageItem, Evidence, Location
 __all__ = [
     "ASKED",
     "UNREAD",
+    "another_model",
     "covered",
     "flavour",
     "listed",
@@ -16,6 +17,7 @@ __all__ = [
     "panel_remedies",
     "ranks",
     "title",
+    "unlike_served",
     "where",
 ]
 
@@ -91,3 +93,28 @@ def ranks(evidence: Evidence) -> int | None:
     declared = evidence.settings.data_parallel if evidence.settings is not None else None
     known = [*seen, *([declared] if declared is not None else [])]
     return max([1, *known]) if known else None
+
+
+# -------------------------------------------------------------------------------------------------------------- models
+
+_MODEL = "model_name"  # the label by which most engines tell what they serve
+
+
+def another_model(evidence: Evidence, concept: str) -> str | None:
+    """The matchers of the concept's panels, where each asks for a model that is not the one served; else None.
+
+    Only where a live Prometheus tells the names under which the service's series are stored.
+    """
+    own = {*(evidence.watch.labels.get(_MODEL, ()) if evidence.watch is not None else ())}
+    asked = [q.matchers.get(_MODEL) for q in panels.queries(evidence.coverage, concept)] if evidence.coverage else []
+    wrong = [name for name in asked if name is not None and name not in own]
+    if not own or not asked or len(wrong) < len(asked):
+        return None
+    return f"{listed(f'{_MODEL}={chr(34)}{name}{chr(34)}' for name in wrong)} ({_MODEL} is {listed(sorted(own))})"
+
+
+def unlike_served(evidence: Evidence) -> str | None:
+    """The models of the series that a live Prometheus has, where none is the one that the endpoint serves."""
+    stored = evidence.watch.labels.get(_MODEL, ()) if evidence.watch is not None else ()
+    served = evidence.served.model if evidence.served is not None else None
+    return listed(stored) if stored and served is not None and served not in stored else None

@@ -5,7 +5,7 @@ import json
 import socket
 import ssl
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import SplitResult, urlencode, urlsplit, urlunsplit
 
 import httpx
@@ -17,6 +17,8 @@ from auditor.probe.web import LIMIT, get_text
 from auditor.redact import Redactor, is_secret_name
 
 __all__ = ["Api", "Refused", "Unanswered", "Unreachable"]
+
+T = TypeVar("T")
 
 _LONGEST_ADDRESS = 1800  # characters that every proxy takes; longer parameters travel as a form
 _SAID = 200
@@ -91,6 +93,10 @@ class Api:
     async def close(self) -> None:
         """Let the connections go."""
         await self._client.aclose()
+
+    def hidden(self, value: T) -> T:
+        """A copy of plain data without what was sent along: a server may tell it back."""
+        return self._redactor.data(value)
 
     def clean(self, text: str, size: int = _SAID) -> str:
         """What a server said as one printable line of bounded length without secrets."""

@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from auditor.probe.api import Api, Refused, Unanswered, Unreachable
 from auditor.profile import Profile
@@ -17,6 +17,8 @@ from auditor.watch import RuleState, Target
 __all__ = ["Prometheus", "Refused", "Result", "Unanswered", "Unreachable", "of_profile", "seconds"]
 
 _NEARLY = 1e-3  # of a step, or of a millisecond: what differences of times in floats may be off by
+T = TypeVar("T")
+
 _MOST_POINTS = 11_000  # of one series in one answer: Prometheus refuses to give more
 _PATIENT = 0.8  # of the longest wait for an answer
 _PART = re.compile(r"([0-9.]+)(ms|s|m|h|d|w|y)")
@@ -77,6 +79,10 @@ class Prometheus:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+    def hidden(self, value: T) -> T:
+        """A copy of plain data without the key and the password."""
+        return self._api.hidden(value)
 
     async def close(self) -> None:
         """Let the connections go."""

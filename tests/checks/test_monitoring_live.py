@@ -143,6 +143,32 @@ def test_fewer_targets_than_replicas():
     assert only("M423", replace(given, profile=profile)).status == "warn"
 
 
+@pytest.mark.parametrize("active", [5, None])
+def test_a_prometheus_that_watches_another_model(active):
+    served = make_served(model="mine")
+    other = replace(evidence(target(), labels={"model_name": ("theirs",)}, active=active), served=served)
+    found = only("M423", other)
+    assert (found.status, found.deciding) == ("warn", True)
+    assert "theirs" in found.why
+    assert "mine" in found.why
+    both = replace(evidence(target(), labels={"model_name": ("mine", "theirs")}, active=active), served=served)
+    assert only("M423", both).status == "pass"
+
+
+@pytest.mark.parametrize(
+    ("panels", "status"),
+    [(("theirs",), "fail"), (("mine",), "pass"), (("theirs", "mine"), "pass"), (("theirs", None), "pass")],
+)
+def test_panels_that_all_ask_for_another_model(panels, status):
+    asked = tuple(
+        query(f"q{i}", matchers={} if model is None else {"model_name": model}) for i, model in enumerate(panels)
+    )
+    live = evidence(target(), queries=asked, labels={"model_name": ("mine",)})
+    assert only("M401", live).status == status
+    unknown = evidence(target(), queries=asked)
+    assert only("M401", unknown).status == "pass"
+
+
 # -------------------------------------------------------------------------------------------------------------- windows
 
 

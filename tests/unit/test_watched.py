@@ -8,6 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from auditor.emulator.clock import run_virtual
+from auditor.monitored import asked
 from auditor.probe.prometheus import Prometheus
 from auditor.probe.watched import Service, answered, looked
 from auditor.watch import Answer, Query, Watch
@@ -242,3 +243,22 @@ def test_a_server_that_is_gone_after_the_load_leaves_what_was_known_before() -> 
     watch = asyncio.run(run())
     assert (watch.version, watch.answers) == ("3.1.0", ())
     assert "has nothing that listens" in watch.problems[0]
+
+
+def test_what_was_sent_along_is_not_told_back() -> None:
+    async def run() -> Watch:
+        told = {
+            **TARGET,
+            "labels": {"job": "vllm", "instance": "s3cret-password"},
+            "lastError": "Bearer s3cret-password",
+        }
+        answers = server(told, ranges=lambda _: prometheus_reply(ONE))
+        answers |= {"GET /api/v1/series": prometheus_reply([{"__name__": RUNNING, **told["labels"]}])}
+        async with serving(ByPath(answers)) as fake:
+            url = fake.origin.replace("://", "://user:s3cret-password@")
+            async with Prometheus(url) as prometheus:
+                return await asked(prometheus, (), engine="vllm", version=None, pages=(), window=60)
+
+    watch = run_virtual(run())
+    assert watch.targets
+    assert "s3cret" not in repr(watch)
