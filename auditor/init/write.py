@@ -233,7 +233,7 @@ def _monitoring(draft: Draft) -> Iterator[str]:
     yield from _line("required", "true", "false leaves question 4 out, and the verdict line says so")
     for name, said in draft.monitoring.items():
         yield from _line(name, _value(said.value), said.note)
-    yield _hint("dashboards", "[grafana/*.json]", "globs; without any, question 4 fails: audit coverage --fix prints one")
+    yield _hint("dashboards", "[grafana/*.json]", "without any, question 4 fails: audit coverage --fix prints one")
     yield _hint("rules", "[alerts/*.yaml]", "globs, relative to this file")
     if "prometheus" not in draft.monitoring:
         yield _hint("prometheus", "http://127.0.0.1:9090", "asked what panels return; audit run --passive needs it")
