@@ -42,7 +42,10 @@ Save = Annotated[
 Passive = Annotated[
     bool, typer.Option("--passive", help="Send nothing: judge the SLOs by what Prometheus saw of real traffic.")
 ]
-Window = Annotated[str, typer.Option("--window", metavar="DURATION", help="How far back --passive looks.")]
+Window = Annotated[
+    str | None, typer.Option("--window", metavar="DURATION", help="How far back --passive looks; 24h if not told.")
+]
+_WINDOW = "24h"
 
 
 def command(
@@ -58,7 +61,7 @@ def command(
     baseline: Baseline = None,
     min_effect: MinEffect = "10%",
     passive: Passive = False,
-    window: Window = "24h",
+    window: Window = None,
     today: Today = None,
     wait: Wait = "0s",
 ) -> None:
@@ -85,6 +88,8 @@ def command(
         raise UsageError(
             "--passive: asks Prometheus instead of the service; it goes neither with --offline nor --baseline"
         )
+    if window is not None and not passive:
+        raise UsageError("--window: says how far back --passive looks; without --passive a load would be sent")
     options = Options(
         only=letters(only),
         offline=offline,
@@ -94,7 +99,7 @@ def command(
         today=date(today),
         baseline=tuple(baseline or ()),
         min_effect=share("--min-effect", min_effect),
-        passive=positive("--window", window, DURATION) if passive else None,
+        passive=positive("--window", window or _WINDOW, DURATION) if passive else None,
     )
     loaded, patience = preset_of(load_profile(profile), preset), amount("--wait-ready", wait, DURATION)
 

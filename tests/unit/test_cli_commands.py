@@ -147,6 +147,7 @@ def test_a_broken_connection_is_not_mistaken_for_a_closed_pipe(pipeline, audit):
         ("run", "x.yaml", "--today", "tomorrow"),
         ("run", "x.yaml", "--on-inconclusive", "maybe"),
         ("run", "x.yaml", "--passive", "--offline"),
+        ("run", "x.yaml", "--window", "24h"),
         ("run", "x.yaml", "--passive", "--window", "0s"),
         ("run", "x.yaml", "--passive", "--window", "a day"),
         ("explain", "K999"),
