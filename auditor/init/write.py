@@ -93,7 +93,8 @@ def _head(draft: Draft, file: str) -> Iterator[str]:
     for note in draft.notes:
         yield f"#   - {_plain(note)}"
     yield "version: 1"
-    yield f"name: {_value(draft.name or 'service')}"
+    name = " ".join((draft.name or "").split())  # a file may spread one over lines
+    yield f"name: {_value(name or 'service')}"
 
 
 def _endpoint(draft: Draft) -> Iterator[str]:

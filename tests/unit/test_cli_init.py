@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from auditor.__main__ import main
 from auditor.cli.app import COMMANDS
@@ -68,6 +69,15 @@ def test_a_file_that_is_there_stays_unless_forced(audit):
     )
     assert Path("prod.yaml").read_text() == "mine"
     assert audit("init", "--launch", LAUNCH, "-o", "prod.yaml", "--force")[0] == 0
+
+
+@pytest.mark.parametrize(("given", "name"), [("a: b\\n- c", "a: b - c"), ("\\n", "service")])
+def test_a_name_that_a_file_spreads_over_lines_becomes_one(audit, given, name):
+    model = f'- name: "{given}"\n    repository: vllm/vllm-openai\n    modelURL: meta-llama/Llama-3.1-8B-Instruct\n'
+    Path("values.yaml").write_text(f"servingEngineSpec:\n  modelSpec:\n  {model}")
+    assert audit("init", "values.yaml", "-o", "prod.yaml")[0] == 0
+    assert audit("lint", "prod.yaml")[0] == 0
+    assert yaml.safe_load(Path("prod.yaml").read_text())["name"] == name
 
 
 def test_a_preset_becomes_the_budget(audit):
