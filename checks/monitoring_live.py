@@ -21,7 +21,7 @@ from auditor import panels
 from auditor.evidence import Check, Evidence, Finding, Number, Rule
 from auditor.units import count, quantity
 from auditor.watch import Answer, Query, Target, Watch
-from checks.monitoring_terms import ASKED, UNREAD, flavour, listed, unlike_served, where
+from checks.monitoring_terms import ASKED, UNREAD, flavour, listed, own_model, unlike_served, where
 
 __all__ = ["RULES"]
 
@@ -162,11 +162,10 @@ def m423_scraped(evidence: Evidence) -> Iterator[Finding]:
 
 def _unlike(evidence: Evidence, watch: Watch) -> Finding:
     """Series of another model only: they may be those of another service, or this one may have two names."""
-    served = evidence.served.model if evidence.served is not None else None
     return _PART.finding(
         "M423",
         "warn",
-        f"The series at {watch.url} are of {unlike_served(evidence)}, and the endpoint serves {served}: "
+        f"The series at {watch.url} are of {unlike_served(evidence)}, and the endpoint serves {own_model(evidence)}: "
         "another service, or another name of this one.",
         deciding=True,
         where=evidence.where("monitoring.prometheus"),

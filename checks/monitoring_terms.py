@@ -13,6 +13,7 @@ __all__ = [
     "flavour",
     "listed",
     "names",
+    "own_model",
     "panel",
     "panel_remedies",
     "ranks",
@@ -116,5 +117,13 @@ def another_model(evidence: Evidence, concept: str) -> str | None:
 def unlike_served(evidence: Evidence) -> str | None:
     """The models of the series that a live Prometheus has, where none is the one that the endpoint serves."""
     stored = evidence.watch.labels.get(_MODEL, ()) if evidence.watch is not None else ()
-    served = evidence.served.model if evidence.served is not None else None
-    return listed(stored) if stored and served is not None and served not in stored else None
+    mine = own_model(evidence)
+    return listed(stored) if stored and mine is not None and mine not in stored else None
+
+
+def own_model(evidence: Evidence) -> str | None:
+    """The model that the endpoint serves, else, where it was not asked, the one that the profile names."""
+    if evidence.served is not None and evidence.served.model is not None:
+        return evidence.served.model
+    declared = evidence.profile.endpoint.model
+    return None if declared == "auto" else declared

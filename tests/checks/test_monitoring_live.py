@@ -151,6 +151,8 @@ def test_a_prometheus_that_watches_another_model(active):
     assert (found.status, found.deciding) == ("warn", True)
     assert "theirs" in found.why
     assert "mine" in found.why
+    declared = replace(other.profile, endpoint=replace(other.profile.endpoint, model="mine"))
+    assert only("M423", replace(other, served=None, profile=declared)).status == "warn"
     both = replace(evidence(target(), labels={"model_name": ("mine", "theirs")}, active=active), served=served)
     assert only("M423", both).status == "pass"
 
