@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from auditor.errors import UsageError
-from auditor.probe.receive import ASIDE, SHORT, Receiver
+from auditor.probe.receive import ASIDE, SHORT, Counting, Receiver
 from auditor.probe.target import Address
 
 __all__ = ["Connection", "Places", "Reader", "Unreachable", "open_connection", "resolve"]
@@ -215,11 +215,12 @@ class Connection:
     """An open connection. `used` counts the requests it has carried, `idle_since` is when the last of them ended.
 
     Nobody may send anything on a connection that waits: whatever comes then (the server's end of it, a reply that
-    nobody asked for) closes it. Reads that end in one of `quiet` may wait in `aside` (see `receive.Stream`) until the
-    reader, who sets `quiet` for its reply, takes them.
+    nobody asked for) closes it. Reads of which the reader need not be told at once (`listen`) may wait in `aside` (see
+    `receive.Stream`) until it takes them.
     """
 
     __slots__ = (
+        "_counter",
         "_ends",
         "_loop",
         "_receiver",
@@ -228,6 +229,7 @@ class Connection:
         "_unsent",
         "_writing",
         "aside",
+        "counter",
         "idle_since",
         "open",
         "opening",
@@ -244,7 +246,9 @@ class Connection:
         self.opening = opening
         self.open, self.used, self.idle_since = True, 0, receiver.now()
         self.reader: Reader | None = None
+        self._counter: Counting | None = None
         self._ends: tuple[bytes, ...] = ()
+        self.counter: Counting | None = None
         self.quiet: tuple[bytes, ...] = ()
         self.aside: list[tuple[float, bytes]] = []
         self.waiting = 0
@@ -256,14 +260,17 @@ class Connection:
         self._unsent = memoryview(request if self._tls is None else self._tls.seal(request))
         self._write()
 
-    def hush(self, ends: tuple[bytes, ...]) -> None:
-        """Of reads that end in one of `ends` the reader need not know at once. TLS hides the ends from the receiver."""
-        self._ends, self.quiet = ends, ends if self._tls is None else ()
+    def listen(self, counter: Counting | None, ends: tuple[bytes, ...]) -> None:
+        """Reads that `counter` takes, and those that end in one of `ends`, the reader need not be told of at once. TLS
+        hides them from the receiver.
+        """
+        self._counter, self._ends = counter, ends
+        self.counter, self.quiet = (counter, ends) if self._tls is None else (None, ())
 
     def rest(self) -> None:
         """The reply is over: wait for the next request."""
         self.reader, self.idle_since = None, self._receiver.now()
-        self.hush(())
+        self.listen(None, ())
 
     def close(self) -> None:
         """Close at once; nothing more is read or written."""
@@ -289,6 +296,8 @@ class Connection:
         if data:
             if self.reader is None:
                 self.close()
+            elif self._tls is not None and self._counter is not None and self._counter.take(at, data):
+                pass
             elif self._tls is not None and self._may_wait(data):
                 self.aside.append((at, data))
             else:

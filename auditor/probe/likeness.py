@@ -5,9 +5,9 @@ read, and has one JSON string of its own between, means the same with another te
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-__all__ = ["Chunks", "Likeness", "learn"]
+__all__ = ["Counter", "Likeness", "learn"]
 
 _PLAIN = rb'[^"\\\x00-\x1f]*'
 _STRING = re.compile(_PLAIN + rb'(?:\\["\\/bfnrt]' + _PLAIN + rb")*")
@@ -20,12 +20,11 @@ _NEVER = b"\n"  # no chunk begins so
 class Likeness:
     """What stands before and after the text in the one line of an event."""
 
-    __slots__ = ("_after", "_before", "_least", "chunks")
+    __slots__ = ("_after", "_before", "_least")
 
     def __init__(self, before: bytes, after: bytes) -> None:
         self._before, self._after = before, after
         self._least = len(before) + len(after)
-        self.chunks = Chunks(before, after)  # the same, for events that come in chunks of their own
 
     def characters(self, data: bytes) -> int:
         """How many characters the event with the line `data` speaks; 0 if it is not alike, or has no text."""
@@ -33,35 +32,44 @@ class Likeness:
             return 0
         return _characters(data[len(self._before) : len(data) - len(self._after)])
 
+    def counter(self, at: list[float], said: list[int]) -> "Counter":
+        """What counts such events where each comes in a chunk of its own."""
+        return Counter(self._before, self._after, at, said)
 
-class Chunks:
-    """Chunks of the HTTP framing, each holding one event that is like an earlier one and nothing else."""
 
-    __slots__ = ("_after", "_before", "_heads")
+class Counter:
+    """Counts reads as they come that are each one chunk of the HTTP framing, with one event like an earlier one in it.
 
-    def __init__(self, before: bytes, after: bytes) -> None:
+    `at` and `said` get the time of each and how many characters it speaks; `size` adds up their bytes.
+    """
+
+    __slots__ = ("_after", "_at", "_before", "_heads", "_said", "_settled", "size")
+
+    def __init__(self, before: bytes, after: bytes, at: list[float], said: list[int]) -> None:
         self._before, self._after = before, after + b"\n\n\r\n"
+        self._at, self._said = at, said
         self._heads: dict[int, tuple[bytes, int, int]] = {}
+        self._settled, self.size = len(at), 0
 
-    def count(self, reads: Sequence[tuple[float, bytes]], start: int, at: list[float], said: list[int]) -> int:
-        """Count the reads from `start` on that are each one such chunk and nothing else; the first that is not.
+    def take(self, at: float, data: bytes) -> bool:
+        """Count a read; False if it is anything else. Little is called in here: every token of a load passes."""
+        head, begin, end = self._heads.get(len(data)) or self._head(len(data))
+        if not data.startswith(head) or not data.endswith(self._after):
+            return False
+        text = data[begin:end]
+        characters = _SPOKEN_BY.get(text) or _learn_text(text)
+        if not characters:
+            return False
+        self._at.append(at)
+        self._said.append(characters)
+        self.size += len(data)
+        return True
 
-        `at` and `said` get the time of each and how many characters it speaks. In one loop, without calls of our own:
-        it goes once over every token of a load.
-        """
-        heads, after, known = self._heads, self._after, _SPOKEN_BY
-        for number in range(start, len(reads)):
-            time, data = reads[number]
-            head, begin, end = heads.get(len(data)) or self._head(len(data))
-            if not data.startswith(head) or not data.endswith(after):
-                return number
-            text = data[begin:end]
-            characters = known.get(text) or _learn_text(text)
-            if not characters:
-                return number
-            at.append(time)
-            said.append(characters)
-        return len(reads)
+    def settle(self) -> tuple[int, int]:
+        """How many reads were counted since this was asked last, and their bytes."""
+        reads, size = len(self._at) - self._settled, self.size
+        self._settled, self.size = len(self._at), 0
+        return reads, size
 
     def _head(self, size: int) -> tuple[bytes, int, int]:
         """What a whole chunk of so many bytes begins with (its size line, and all of the event before the text), and

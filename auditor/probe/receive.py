@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-__all__ = ["ASIDE", "SHORT", "Receiver", "Stream", "real_time"]
+__all__ = ["ASIDE", "SHORT", "Counting", "Receiver", "Stream", "real_time"]
 
 _STAMP = getattr(socket, "SO_TIMESTAMPNS", 35)  # include/uapi/asm-generic/socket.h
 _TIMESPEC = struct.Struct("@ll")
@@ -39,13 +39,21 @@ SHORT = 1024  # bytes of a read that may be put aside
 ASIDE = 128  # reads of a stream that are put aside before it is told
 
 
+class Counting(Protocol):
+    """Takes reads whose meaning is known at sight; False for any other."""
+
+    def take(self, at: float, data: bytes) -> bool: ...
+
+
 class Stream(Protocol):
     """Whoever a connection's bytes are for.
 
+    Reads that `counter` takes are its own, and the stream is not told.
     A short read that ends in one of `quiet` is put into `aside`, as (time, bytes), and the stream is not told; it finds
     it there when it is told of a later read, or looks. `waiting` is the receiver's: reads that it has yet to hand out.
     """
 
+    counter: Counting | None
     quiet: tuple[bytes, ...]
     aside: list[tuple[float, bytes]]
     waiting: int
@@ -223,6 +231,9 @@ class Receiver:
                 self.unstamped += 1
             if data and (news != _READABLE or len(data) == _READ):
                 self._read_on(fd)
+            counter = stream.counter
+            if counter is not None and not stream.waiting and counter.take(at, data):
+                continue
             if stream.waiting or not data.endswith(stream.quiet) or len(data) > SHORT or len(stream.aside) >= ASIDE:
                 stream.waiting += 1
                 came((stream, at, data))

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from auditor.probe.likeness import Counter
 from auditor.probe.tally import EVENT_LIMIT, Event, Reply, Tally, clip, whole_reply
 
 __all__ = ["Body", "EventStream", "events", "read_reply", "timed_events"]
@@ -137,14 +138,12 @@ class Body:
         if self._kept > _KEEP and self._events is not None and self._kept > self._events.held:
             self.look()
 
-    def add_chunks(self, reads: Sequence[tuple[float, bytes]], start: int) -> int:
-        """Take the reads from `start` on that are each one whole chunk of the HTTP framing, holding one event that is
-        like an earlier one; the first that is not. Only between two chunks.
+    def counter(self) -> Counter | None:
+        """What may count the reads from here on that are each one whole chunk of the HTTP framing, holding one event
+        that is like an earlier one; None where an event is unfinished, or none was learned from. Only between chunks.
         """
         self.look()
-        if self._events is None or not self._events.between:
-            return start
-        return self.tally.add_chunks(reads, start)
+        return self.tally.counter() if self._events is not None and self._events.between else None
 
     def look(self, *, whole: bool | None = None) -> None:
         """Weigh all events that have ended by now; `whole` is as in `EventStream.feed`."""

@@ -5,7 +5,7 @@ users. Thoughts are no part of it: chat templates leave them out.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from auditor.loads import Shape
@@ -56,9 +56,9 @@ class Heard(Body):
             self._all.append(data)
             self._size += len(data)
 
-    def add_chunks(self, reads: Sequence[tuple[float, bytes]], start: int) -> int:  # noqa: ARG002
-        """None of them: all bytes are kept."""
-        return start
+    def counter(self) -> None:
+        """None: all bytes are kept."""
+        return None
 
     def text(self) -> str:
         """What the reply says, of its first choice."""

@@ -29,7 +29,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from auditor.probe.choices import Weight, dicts, weigh
-from auditor.probe.likeness import Likeness, learn
+from auditor.probe.likeness import Counter, Likeness, learn
 
 __all__ = ["EVENT_LIMIT", "Event", "Reply", "Tally", "clip", "error_text", "page_title", "whole_reply"]
 
@@ -155,15 +155,9 @@ class Tally:
             self.at.append(at)
             self._chars.append(characters)
 
-    def add_chunks(self, reads: Sequence[tuple[float, bytes]], start: int) -> int:
-        """Weigh the reads from `start` on that are each one chunk with one event `like` an earlier one; the first that
-        is not.
-        """
-        if self.done or self.like is None:
-            return start
-        end = self.like.chunks.count(reads, start, self.at, self._chars)
-        self.seen += end - start
-        return end
+    def counter(self) -> Counter | None:
+        """What may count events that are `like` an earlier one from now on; `seen` learns of them by `settle`."""
+        return None if self.done or self.like is None else self.like.counter(self.at, self._chars)
 
     @property
     def learning(self) -> bool:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from auditor.probe.connection import Connection, Unreachable, tls_detail
 from auditor.probe.framing import BadReply, Framing, Limits
+from auditor.probe.likeness import Counter
 from auditor.probe.pool import Pool
 from auditor.probe.sse import Body
 from auditor.probe.target import Deadlines, Target
@@ -28,7 +29,7 @@ _LINGER = 0.05
 _ERROR_BODY_WAIT = 5.0
 _GOES_ON = (b"}\n\n\r\n", b"}\n\n", b"}\r\n\r\n\r\n")  # ends of reads that end a JSON event and no reply
 _STALE_AFTER = 1.0
-_TRIES = 4  # reads of a batch after which none is hoped to be like an earlier one
+_TRIES = 4  # looks after which no event is hoped to be like an earlier one
 
 
 @dataclass(slots=True)
@@ -125,6 +126,7 @@ class _Post:
         "_answered",
         "_began",
         "_connection",
+        "_counter",
         "_deadlines",
         "_ending",
         "_framing",
@@ -132,10 +134,10 @@ class _Post:
         "_loop",
         "_now",
         "_pool",
-        "_quiet",
         "_request",
         "_tail",
         "_timer",
+        "_tries",
         "over",
         "record",
     )
@@ -158,7 +160,8 @@ class _Post:
         self._request = request
         self._again = again
         self._framing = Framing(limits)
-        self._quiet: tuple[bytes, ...] = ()
+        self._counter: Counter | None = None
+        self._tries = _TRIES
         self._tail = b"\n"  # the body's first line begins a line too; what a text holds later does not
         self._began = self._last = 0.0
         self._ending = False
@@ -227,15 +230,15 @@ class _Post:
 
     def _gather(self) -> bool:
         """Unwrap what came so far, and end the request if the reply is over; whether it is."""
-        if self.over or not self._connection.aside:
-            return self.over
-        raw, self._connection.aside = self._connection.aside, []
+        if self.over:
+            return True
         record, framing = self.record, self._framing
-        if record.t0 is None:  # an answer to a request that is still being written counts from its first byte
+        raw, self._connection.aside = self._connection.aside, []
+        headed = framing.status is not None
+        if raw and record.t0 is None:  # an answer to a request that is still being written counts from its first byte
             self._sent(self._began)
-        self._last = raw[-1][0]
-        record.reads += len(raw)
         try:
+            self._settle()
             self._unwrap(raw)
         except BadReply as problem:
             record.fail("tls" if "speaks TLS" in str(problem) else "protocol", str(problem))
@@ -246,36 +249,46 @@ class _Post:
             self._finish(self._last)
         elif record.done and not self._ending:
             self._ending = True
+            self._connection.listen(None, ())
             self._arm(self._now() + _LINGER)
-        elif framing.status is not None and not self._quiet:
-            self._headed(framing.status)
+        elif framing.status is not None and framing.status < 300:
+            self._listen()
+        elif framing.status is not None and not headed:  # a failed status is no stream, and gets no long wait
+            self._arm(self._last + _ERROR_BODY_WAIT)
         return self.over
 
-    def _unwrap(self, raw: Sequence[tuple[float, bytes]]) -> None:
-        """Take the body out of the reads; whole chunks that are like an earlier one are weighed as they are."""
-        framing, body = self._framing, self.record.body
-        number, tries = 0, _TRIES if len(raw) > _TRIES else 0
-        while number < len(raw):
-            at, data = raw[number]
-            number += 1
-            if not (piece := framing.feed(data)):
-                continue
-            body.add(at, piece)
-            if self._tail or b"[DONE]" in piece or not piece.endswith(b"\n"):
-                self._notice_done(piece)
-            if tries and not self._tail and framing.between:
-                alike = body.add_chunks(raw, number)
-                tries = _TRIES if alike > number else tries - 1
-                framing.pass_over(sum(len(data) for _, data in raw[number:alike]))
-                number = alike
+    def _settle(self) -> None:
+        """Take over what was counted since the last look."""
+        reads, size = self._counter.settle() if self._counter is not None else (0, 0)
+        if reads:
+            tally = self.record.body.tally
+            tally.seen += reads
+            self.record.reads += reads
+            self._last = tally.at[-1]
+            self._framing.pass_over(size)
 
-    def _headed(self, status: int) -> None:
-        """The headers are there: a failed status is no stream, and gets no long wait."""
-        if status >= 300:
-            self._arm(self._last + _ERROR_BODY_WAIT)
-        elif not self._framing.counted:
-            self._quiet = _GOES_ON
-            self._connection.hush(_GOES_ON)
+    def _unwrap(self, raw: Sequence[tuple[float, bytes]]) -> None:
+        """Take the body out of the reads."""
+        feed, add = self._framing.feed, self.record.body.add
+        self.record.reads += len(raw)
+        for at, data in raw:
+            self._last = at
+            if body := feed(data):
+                add(at, body)
+                if self._tail or b"[DONE]" in body or not body.endswith(b"\n"):
+                    self._notice_done(body)
+
+    def _listen(self) -> None:
+        """Let events that are like an earlier one be counted as they come; where none are, do not be told of each.
+
+        The end of a body whose length was announced does not show in its bytes: there each read is told.
+        """
+        framing = self._framing
+        counter = self.record.body.counter() if framing.between and not self._tail else None
+        self._tries = _TRIES if counter is not None else self._tries - 1
+        hush = counter is None and self._tries <= 0 and not framing.counted
+        self._counter = counter
+        self._connection.listen(counter, _GOES_ON if hush else ())
 
     def _notice_done(self, body: bytes) -> None:
         """[DONE] may end a reply on a connection that stays open; it may come in pieces."""

@@ -172,9 +172,10 @@ def _read(reads: list[bytes], closes: bool, looks: list[bool]) -> tuple[Exchange
         pool: Any = SimpleNamespace(
             receiver=SimpleNamespace(now=lambda: 0.0), deadlines=Deadlines(), give=lambda _one: None
         )
-        connection: Any = SimpleNamespace(open=True, used=1, idle_since=0.0, close=lambda: None, aside=[], quiet=())
+        connection: Any = SimpleNamespace(open=True, used=1, idle_since=0.0, close=lambda: None, aside=[])
         connection.send = lambda reader, _request: reader.written(0.0)
-        connection.hush = lambda ends: setattr(connection, "quiet", ends)
+        connection.counter, connection.quiet = None, ()
+        connection.listen = lambda counter, ends: vars(connection).update(counter=counter, quiet=ends)
         record = Exchange(begun=0.0)
         post = _Post(pool, connection, b"", record, Limits())
         waiting = asyncio.ensure_future(post.answered())
@@ -182,6 +183,8 @@ def _read(reads: list[bytes], closes: bool, looks: list[bool]) -> tuple[Exchange
         for number, data in enumerate(reads):
             if looks[number % len(looks)] and not post.over and not record.done:
                 post._check()
+            if connection.counter is not None and connection.counter.take(float(number), data):
+                continue
             if data.endswith(connection.quiet):
                 connection.aside.append((float(number), data))
             else:

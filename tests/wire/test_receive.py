@@ -15,7 +15,7 @@ from auditor.loads import Load, Shape
 from auditor.measurement import Measurement
 from auditor.probe.load import LocalSource
 from auditor.probe.prompts import Prompts
-from auditor.probe.receive import ASIDE, SHORT, Receiver
+from auditor.probe.receive import ASIDE, SHORT, Counting, Receiver
 from auditor.probe.target import Target
 from tests.wire.byteserver import ByteServer, tokens
 
@@ -29,6 +29,7 @@ class Listener:
     def __init__(self, quiet: tuple[bytes, ...] = ()) -> None:
         self.reads: list[Read] = []
         self.quiet, self.waiting = quiet, 0
+        self.counter: Counting | None = None
         self.aside: list[tuple[float, bytes]] = []
 
     def received(self, at: float, data: bytes) -> None:
@@ -229,6 +230,32 @@ def test_a_quiet_read_behind_one_that_is_still_to_be_handed_out_waits_for_it() -
     listener.waiting = 1
     asyncio.run(_heard(listener, [b"}\n"]))
     assert (listener.aside, len(listener.reads)) == ([], 1)
+
+
+class Taker:
+    """Takes reads of one letter."""
+
+    def __init__(self) -> None:
+        self.took: list[bytes] = []
+
+    def take(self, at: float, data: bytes) -> bool:
+        if len(data) == 1:
+            self.took.append(data)
+        return len(data) == 1
+
+
+def test_a_counter_takes_what_it_knows_and_the_stream_is_told_of_the_rest() -> None:
+    listener, taker = Listener(), Taker()
+    listener.counter = taker
+    asyncio.run(_heard(listener, [b"a", b"b", b"more"]))
+    assert (taker.took, [data for _, data in listener.reads]) == ([b"a", b"b"], [b"more"])
+
+
+def test_a_counter_takes_nothing_before_what_came_earlier_is_handed_out() -> None:
+    listener, taker = Listener(), Taker()
+    listener.counter, listener.waiting = taker, 1
+    asyncio.run(_heard(listener, [b"a"]))
+    assert (taker.took, [data for _, data in listener.reads]) == ([], [b"a"])
 
 
 def test_what_came_before_the_end_and_the_end_are_both_told() -> None:
