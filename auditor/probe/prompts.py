@@ -39,17 +39,16 @@ def _shuffled(rng: Random, vocabulary: Sequence[str], words: int) -> list[str]:
     return rng.sample(vocabulary, min(words, len(vocabulary)))
 
 
-def _pool(rng: Random, vocabulary: Sequence[str], size: int = 64) -> list[str]:
-    """Full cycles in random orders, ready to be strung together."""
-    return [" ".join(_shuffled(rng, vocabulary, len(vocabulary))) for _ in range(size)]
+def _pool(rng: Random, vocabulary: Sequence[str], size: int = 64) -> list[list[str]]:
+    """Full cycles in random orders."""
+    return [_shuffled(rng, vocabulary, len(vocabulary)) for _ in range(size)]
 
 
-def _compose(rng: Random, vocabulary: Sequence[str], pool: Sequence[str], words: int) -> str:
-    """`words` words: a fresh cycle first, cycles of the pool, then the remainder."""
-    cycles, rest = divmod(words, len(vocabulary))
-    parts = [" ".join(_shuffled(rng, vocabulary, len(vocabulary)))] if cycles else []
-    parts += rng.choices(pool, k=cycles - 1) if cycles > 1 else []
-    parts += [" ".join(_shuffled(rng, vocabulary, rest))] if rest else []
+def _compose(rng: Random, vocabulary: Sequence[str], pool: Sequence[Sequence[str]], words: int) -> str:
+    """`words` words: a fresh order first, then cycles of the pool, of the last as many as are still wanted."""
+    parts = _shuffled(rng, vocabulary, words)
+    for cycle in rng.choices(pool, k=-(-(words - len(parts)) // len(vocabulary))):
+        parts += cycle[: words - len(parts)]
     return " ".join(parts)
 
 
