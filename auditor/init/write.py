@@ -28,7 +28,12 @@ _DEPLOYMENT = (
 
 
 def profile_text(draft: Draft, file: str, preset: str | None = None) -> str:
-    """The profile that a draft gives, to be saved as `file`. No secret of the draft is in it."""
+    """The profile that a draft gives, to be saved as `file`. No secret of the draft is in it.
+
+    They are hidden before values are written, which may need quotes then, and in what was written.
+    """
+    hide = Redactor(draft.secrets)
+    draft = hide.data(draft)
     parts = [
         *_head(draft, file),
         *_section("endpoint", _endpoint(draft)),
@@ -38,7 +43,7 @@ def profile_text(draft: Draft, file: str, preset: str | None = None) -> str:
         *_probe(draft, preset),
         *_monitoring(draft),
     ]
-    return Redactor(draft.secrets).text("\n".join(parts) + "\n")
+    return hide.text("\n".join(parts) + "\n")
 
 
 # --------------------------------------------------------------------------------------------------------------- pieces

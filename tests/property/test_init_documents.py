@@ -110,6 +110,12 @@ def test_any_container(rest, words, shell, folder):
     check({"kind": "Deployment", "metadata": rest, "spec": {"replicas": rest, "template": {"spec": pod}}}, folder)
 
 
+def test_a_name_that_stands_where_a_secret_does_is_hidden_and_the_profile_loads(folder):
+    args = ["vllm", "serve", "m", "--api-key", SECRET, "chat prod"]
+    pod = {"containers": [{"name": "c", "image": "vllm/vllm-openai:v0.11.2", "args": args}]}
+    check({"kind": "Deployment", "metadata": {"name": "chat prod"}, "spec": {"template": {"spec": pod}}}, folder)
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rest=TREES, words=FLAGS)
 def test_any_service(rest, words, folder):
