@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 import sys
 import traceback
 
@@ -63,6 +64,12 @@ def _unexpected(error: Exception) -> int:
     return NOT_MEASURED
 
 
+def _end_quietly() -> None:
+    """After an interrupted run all is written: a second Ctrl-C must not change the exit code."""
+    if callable(handler := signal.getsignal(signal.SIGINT)) and handler is not signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def main() -> None:
     """Run the program and exit."""
     _open_closed_streams()
@@ -79,6 +86,8 @@ def main() -> None:
         sys.exit(INTERRUPTED)
     except Exception as error:
         sys.exit(_unexpected(error))
+    finally:
+        _end_quietly()
 
 
 if __name__ == "__main__":
