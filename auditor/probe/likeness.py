@@ -80,7 +80,9 @@ class Counter:
             line = b"%x\r\n" % max(0, size - digits - 4)
             if len(line) == digits + 2 and len(line) + len(self._before) + len(self._after) < size <= _LONGEST:
                 head = line + self._before
-        self._heads[size] = found = head, len(head), size - len(self._after)
+        found = head, len(head), size - len(self._after)
+        if size <= _LONGEST:
+            self._heads[size] = found
         return found
 
 

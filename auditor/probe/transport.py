@@ -1,9 +1,9 @@
 """One HTTP/1.1 POST on a connection of a pool: the load path, without an HTTP client library.
 
 The request's bytes are built once, the connection is open before the clock starts (connect and TLS apart), t0 is when
-the last byte of the request was handed to the kernel, and each read is stored with the time at which it came (see
-`receive`). What the reads mean is worked out when the reply may be over, a deadline has come, or they are many; never
-while others wait to be read.
+the last byte of the request was handed to the kernel, and each read has the time at which it came (see `receive`).
+Events that are like an earlier one are counted at the read; what any other means is worked out after all that came
+with it is read.
 
 Nothing here trusts the server: every wait has a deadline, every size a bound, and whatever goes wrong becomes a word of
 `Sample.error` with a one-line detail. Only limits of this machine (open files, local ports) are raised.
