@@ -1,29 +1,20 @@
 """`audit catalog`: lists, entries, JSON."""
 
 import json
-import sys
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
-from auditor.__main__ import main
 from auditor.catalog import accelerators
 from auditor.report.entries import device
 from auditor.theory.device import THIS_CPU
 
 
 @pytest.fixture
-def catalog(monkeypatch, capsys):
+def catalog(program):
     """Run `audit catalog ...`; gives (exit code, stdout, stderr)."""
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["audit", "catalog", *arguments])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        captured = capsys.readouterr()
-        return stop.value.code or 0, captured.out, captured.err
-
-    return call
+    return partial(program, "catalog")
 
 
 def test_without_a_kind_it_counts(catalog):

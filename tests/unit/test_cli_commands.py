@@ -14,7 +14,6 @@ import pytest
 from made_reports import EVIDENCE, PROFILE, READY, REPORT
 
 import auditor.report.renderers  # noqa: F401  what it imports must be there before the stand-ins for it
-from auditor.__main__ import main
 from auditor.cli.app import COMMANDS
 from auditor.cli.exits import EXITS
 from auditor.cli.plan import describe
@@ -68,17 +67,10 @@ def pipeline(monkeypatch):
 
 
 @pytest.fixture
-def audit(monkeypatch, capsys):
+def audit(program):
     """Run the program in this process; gives (exit code, stdout, stderr)."""
 
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["audit", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        captured = capsys.readouterr()
-        return stop.value.code or 0, captured.out, captured.err
-
-    return call
+    return program
 
 
 # ----------------------------------------------------------------------------------------------------------- exit codes

@@ -1,14 +1,12 @@
 """`audit compare`, and `--baseline` of `audit judge`: exit codes, tables, and what is saved."""
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from auditor import store
-from auditor.__main__ import main
 from auditor.evidence import Evidence
 from auditor.loading import load_profile
 from auditor.measurement import Sample
@@ -50,20 +48,13 @@ def save(folder: Path, evidence: Evidence) -> Path:
 
 
 @pytest.fixture(name="audit")
-def _audit(monkeypatch, capsys, tmp_path):
+def _audit(monkeypatch, tmp_path, program):
     """Run the program beside three saved runs; gives (exit code, stdout, stderr)."""
     monkeypatch.chdir(tmp_path)
     for name, by in (("base", 1.0), ("again", 1.02), ("slow", 1.2)):
         save(tmp_path / name, slower(by))
 
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["audit", *arguments])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        captured = capsys.readouterr()
-        return stop.value.code or 0, captured.out, captured.err
-
-    return call
+    return program
 
 
 def test_equal_runs_exit_with_0_and_a_slower_one_with_1(audit):

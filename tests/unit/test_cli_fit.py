@@ -2,13 +2,12 @@
 
 import io
 import json
-import sys
 import time
+from functools import partial
 
 import pytest
 from model_shapes import LLAMA_8B
 
-from auditor.__main__ import main
 from auditor.instruments.batch import answered
 
 QUESTION = [
@@ -26,17 +25,9 @@ ROW = {"id": "a", "engine": "vllm", "model_config_inline": LLAMA_8B, "kv_pool_gi
 
 
 @pytest.fixture
-def fit(monkeypatch, capsys):
+def fit(program):
     """Run `audit fit` in this process; gives (exit code, stdout, stderr)."""
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["audit", "fit", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        shown = capsys.readouterr()
-        return stop.value.code or 0, shown.out, shown.err
-
-    return call
+    return partial(program, "fit")
 
 
 @pytest.mark.parametrize(("flight", "code", "word"), [(32, 0, "FITS"), (5000, 1, "DOES NOT FIT")])

@@ -1,12 +1,10 @@
 """`audit init` as a person runs it: what is written, what is said, and that the next commands work on it."""
 
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
-from auditor.__main__ import main
 from auditor.cli.app import COMMANDS
 
 KEY = "sk-live-0123456789abcdef"
@@ -14,19 +12,12 @@ LAUNCH = f"HF_TOKEN={KEY} vllm serve meta-llama/Llama-3.1-8B-Instruct --api-key 
 
 
 @pytest.fixture
-def audit(monkeypatch, capsys, tmp_path):
+def audit(monkeypatch, tmp_path, program):
     """Run the program in an empty folder; gives (exit code, stdout, stderr)."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LLM_API_KEY", "some-key-of-mine")
 
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["audit", *arguments])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        captured = capsys.readouterr()
-        return stop.value.code or 0, captured.out, captured.err
-
-    return call
+    return program
 
 
 def test_the_profile_passes_lint_and_can_be_planned(audit):

@@ -1,30 +1,21 @@
 """`audit lint` and `audit schema`: where their words go, and their exit codes."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-from auditor.__main__ import main
 from auditor.loading import load_profile, resolve_device, resolve_model, shipped_profiles
 
 HEAD = "version: 1\nname: t\nendpoint: {url: 'http://127.0.0.1:8000/v1'}\n"
 
 
 @pytest.fixture
-def audit(monkeypatch, capsys, tmp_path):
+def audit(monkeypatch, tmp_path, program):
     """Run the program in an empty folder; gives (exit code, stdout, stderr)."""
     monkeypatch.chdir(tmp_path)
 
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["audit", *arguments])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        captured = capsys.readouterr()
-        return stop.value.code or 0, captured.out, captured.err
-
-    return call
+    return program
 
 
 def test_a_good_profile_says_what_will_be_audited(audit):

@@ -1,13 +1,12 @@
 """`audit probe`: flags read and refused, what it prints and writes, and its exit codes."""
 
 import json
-import sys
 from dataclasses import replace
+from functools import partial
 from random import Random
 
 import pytest
 
-from auditor.__main__ import main
 from auditor.instruments.probe import Probed, Question, document, load_of, row, spread
 from auditor.loads import Load, Shape
 from auditor.measurement import ClientHealth, Floor, Measurement, Sample
@@ -56,17 +55,9 @@ def probed(*samples: Sample, **more) -> Probed:
 
 
 @pytest.fixture
-def audit(monkeypatch, capsys):
+def audit(program):
     """Run the program in this process; gives (exit code, stdout, stderr)."""
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["audit", "probe", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        captured = capsys.readouterr()
-        return stop.value.code or 0, captured.out, captured.err
-
-    return call
+    return partial(program, "probe")
 
 
 @pytest.fixture
