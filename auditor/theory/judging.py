@@ -15,7 +15,7 @@ __all__ = [
     "fits",
     "got",
     "growth",
-    "held_below",
+    "held",
     "in_flight",
     "inverse",
     "jitter",
@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 READINGS = 10  # of a gauge, at least, before its standstill means anything
+MANY = 8  # places at once, of which one is often between two requests
 HELD = 0.8  # of the readings that a gauge stands at its highest value when something holds it there
 DOMINANT = 1.3  # the largest of several times names the bottleneck only from this ratio to the second on
 
@@ -101,13 +102,15 @@ def in_flight(spans: Sequence[tuple[float, float]], points: int = 60) -> tuple[t
     return tuple((t, float(bisect_right(starts, t) - bisect_right(ends, t))) for t in times)
 
 
-def held_below(values: Sequence[float], level: float) -> bool:
-    """Whether a gauge stands at its highest value in most of enough readings, and that is below `level`.
+def held(values: Sequence[float]) -> bool:
+    """Whether a gauge stands at its highest value in most of enough readings.
 
-    What runs at once varies when compute is short, and stands still when a limit holds it.
+    What runs at once varies when compute is short, and stands still when a limit holds it: of many places one may be
+    empty, between the request that ended and the next.
     """
-    top = max(values, default=math.inf)
-    return len(values) >= READINGS and top < level and sum(v == top for v in values) >= HELD * len(values)
+    top = max(values, default=0.0)
+    least = top - 1 if top >= MANY else top
+    return len(values) >= READINGS and sum(v >= least for v in values) >= HELD * len(values)
 
 
 def longest_at(spans: Sequence[tuple[float, float]], level: float, dip: float = 0.0) -> tuple[float, float] | None:

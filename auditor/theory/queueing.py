@@ -34,11 +34,13 @@ class Queue:
         """Whether one request or more, and 5 % of the target, wait in the mean, and some in a quarter of the time."""
         return self.mean >= max(1.0, _STANDING * target) and self.often >= 0.25
 
-    def words(self, target: int) -> str:
-        """The mean, and the longest queue where that is another."""
+    def words(self, target: int, *, bounded: bool) -> str:
+        """The mean, and the longest queue where that is another; `bounded` where no more than the target come."""
         when = "at the start" if self.early else "at most" if self.stands(target) else "for a moment"
         most = f", {self.most:.0f} {when}" if self.most > self.mean + 1 else ""
-        return f"{plain(round(self.mean, 1), 2)} of {target} requests wait in the mean{most}"
+        mean = plain(round(self.mean, 1), 2)
+        waiting = f"{mean} of {target} requests wait" if bounded else f"{mean} requests wait"
+        return f"{waiting} in the mean{most}"
 
 
 def seen(waiting: Readings, running: Readings, begin: float, end: float) -> Queue:

@@ -451,6 +451,42 @@ def test_a_batch_that_stands_still_below_the_target_is_held_by_a_limit():
     assert "8 run at once and never more" in finding.why
 
 
+@pytest.mark.parametrize(
+    ("arrivals", "status", "why"),
+    [
+        (
+            (0.0, 1.0),
+            "fail",
+            "9 requests wait in the mean, for a place in the batch: 16 run at once and never more, the cache has room.",
+        ),
+        (
+            (),
+            "warn",
+            "9 of 16 requests wait in the mean, although the cache has room and no limit of the batch is seen.",
+        ),
+    ],
+)
+def test_a_crowd_that_waits_for_a_batch_as_large_as_the_target_is_held_by_its_limit(arrivals, status, why):
+    """16 of 16 run and 9 more wait: only independent users can be more than 16, and 16 is all that the batch lets in.
+
+    Where users wait for their replies, 16 of 16 that run hold still by themselves.
+    """
+    evidence = under_load(gauges={"running": 16.0, "waiting": 9.0, "kv_usage": 0.3})
+    [m] = evidence.loads("slo")
+    finding = only("K305", with_slo(evidence, replace(m, load=replace(m.load, arrivals=arrivals, rate=5.0))))
+    assert (finding.status, finding.why) == (status, why)
+
+
+def test_a_batch_that_runs_at_its_known_limit_is_full_however_the_readings_vary():
+    """11 to 15 run, 13 in the middle, while 5 wait: nine tenths of 14 are 12.6."""
+    evidence = wavering(15)
+    [m] = evidence.loads("slo")
+    late = tuple(s for s in m.snapshots if s.values.get("running", 11.0) >= 11.0)
+    evidence = with_slo(evidence, replace(m, snapshots=late))
+    assert only("K305", evidence).status == "warn"
+    assert only("K305", replace(evidence, served=make_served(max_num_seqs=14))).status == "fail"
+
+
 def test_a_queue_for_compute_is_no_failure_of_the_cache():
     finding = only("K305", wavering(15))
     assert finding.status == "warn"

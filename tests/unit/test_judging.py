@@ -357,10 +357,16 @@ def test_silence_at_the_end_is_a_failure_however_few_independent_requests_it_is_
     assert deciding.with_silence(counted, 14).gone == 0
 
 
-def test_a_gauge_is_held_where_it_stands_still_below_the_level():
-    stands = [8.0] * 9 + [7.0] * 2
-    assert judging.held_below(stands, 16)
-    assert not judging.held_below(stands, 8)
-    assert not judging.held_below(stands[:9], 16)
-    assert not judging.held_below([8.0] * 7 + [7.0] * 4, 16)
-    assert not judging.held_below([], 16)
+def test_a_gauge_is_held_where_it_stands_still_at_its_top():
+    stands = [4.0] * 9 + [3.0] * 2
+    assert judging.held(stands)
+    assert not judging.held(stands[:9])
+    assert not judging.held([4.0] * 7 + [3.0] * 4)
+    assert not judging.held([])
+
+
+def test_a_gauge_of_many_places_is_held_with_one_of_them_between_two_requests():
+    """As read off an engine that runs 16 at once at most, while up to 38 wait."""
+    read = [16.0] * 20 + [15.0] * 11 + [14.0]
+    assert judging.held(read)
+    assert not judging.held([16.0] * 20 + [15.0] * 5 + [14.0] * 8)
