@@ -191,12 +191,12 @@ class Traffic:
     """The load the service must carry. Exactly one of `target_concurrency` (requests in flight) and `request_rate`.
 
     `arrivals` is how requests come that wait for no other: by chance (None: or as the log tells), one by one, in
-    crowds, or more and more.
+    crowds, or more and more; "closed": none does, the users are so many workers that wait for their replies.
     """
 
     target_concurrency: int | None = None
     request_rate: Rate | None = None
-    arrivals: Literal["poisson", "constant", "bursts", "ramp"] | None = None
+    arrivals: Literal["poisson", "constant", "bursts", "ramp", "closed"] | None = None
     optimize_for: Literal["ttft", "tps", "cost"] | None = None
     classes: tuple[TrafficClass, ...] = ()
     log: str | None = None

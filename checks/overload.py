@@ -16,6 +16,8 @@ from checks import passive
 __all__ = ["RULES"]
 
 FIX = ("add replicas, or bound the queue so that users get an early refusal instead of a late answer",)
+UNDER_LOAD = ("K305 says what they wait for: cache, a place in the batch or compute", *FIX)
+WORKERS = "if the users are a fixed number of workers that wait for their replies: traffic.arrivals: closed"
 
 
 def w120_overload(evidence: Evidence) -> Iterable[Finding]:
@@ -47,7 +49,9 @@ def w120_overload(evidence: Evidence) -> Iterable[Finding]:
             yield _PART.finding("W120", "pass", "TTFT does not grow while the load stays the same.", **rest)
         elif queue is not None and queue.grows and queue.last >= 1:
             why = "The queue and TTFT grow together while the load stays the same: arrivals outrun the service."
-            yield _PART.finding("W120", "fail", why, remedies=FIX, **rest)
+            bursts = m.load.arrivals and not evidence.profile.traffic.request_rate
+            fix = (*UNDER_LOAD, WORKERS) if bursts else UNDER_LOAD
+            yield _PART.finding("W120", "fail", why, remedies=fix, **rest)
         elif judging.settles(m.first_waits, confidence):
             why = (
                 f"TTFT rises from {quantity(ttft.first, 's')} to {quantity(ttft.last, 's')} and settles, with no queue "

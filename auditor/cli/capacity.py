@@ -60,6 +60,8 @@ def command(
     from auditor.units import DURATION
 
     loaded, patience = load_profile(profile), amount("--wait-ready", wait, DURATION)
+    if rate and loaded.profile.traffic.arrivals == "closed":
+        raise UsageError("--rate: traffic.arrivals is closed, where nobody comes at a rate; leave one of them out")
     asked = Wanted(by_rate=rate, most=_most(most, loaded, by_rate=rate), save=save)
 
     async def work(show: "Listener") -> "Capacity":

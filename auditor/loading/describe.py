@@ -48,7 +48,7 @@ DESCRIPTIONS: dict[str, str] = {
     "Deployment.launch": "The engine's launch line; explicit fields win, differences are findings.",
     "Traffic.target_concurrency": "Requests in flight that the service must carry.",
     "Traffic.request_rate": "Requests that arrive per unit of time (5/s); instead of target_concurrency.",
-    "Traffic.arrivals": "How requests come beside the closed loop: poisson (by chance), constant, bursts or ramp.",
+    "Traffic.arrivals": "What comes besides the closed loop: poisson (by chance), constant, bursts, ramp; or closed.",
     "Traffic.optimize_for": "What matters most: ttft, tps or cost.",
     "Traffic.classes": "Kinds of requests and their shares.",
     "Traffic.log": "Observed requests (JSON lines or CSV) that stand in for classes; times and hash_ids are replayed.",

@@ -93,6 +93,8 @@ def _target(profile: Profile, _launch: Launch | None) -> Found:
     traffic = profile.traffic
     if traffic.target_concurrency is not None and traffic.request_rate is not None:
         yield ("traffic", "request_rate"), "give either target_concurrency or request_rate, not both", ()
+    if traffic.arrivals == "closed" and traffic.request_rate is not None:
+        yield ("traffic", "arrivals"), "closed means workers that wait for their replies: give target_concurrency", ()
 
 
 def _shares(profile: Profile, _launch: Launch | None) -> Found:

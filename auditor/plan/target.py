@@ -58,8 +58,9 @@ class Target:
         possible = min(count, min(room.requests, math.floor(room.tokens / mean)) - 2 * warmup)
         if possible < max(WORTH_MORE * count, min(count, STEADY_TURNOVERS * self.slots)):
             return ()
-        more = _loads(self.feed, self.slots, _split(possible, warmup, self.slots), self.sizes.sent, "-2")
-        return more if all(load.shapes for load in more) and _fits(room, more) else ()
+        sizes = _split(self.feed.profile, possible, warmup, self.slots)
+        more = _loads(self.feed, self.slots, sizes, self.sizes.sent, "-2")
+        return more if more and _fits(room, more) else ()
 
 
 def target_loads(profile: Profile, slots: int, limit: int | None, log: Sequence[Logged] = ()) -> Target:
@@ -74,10 +75,10 @@ def target_loads(profile: Profile, slots: int, limit: int | None, log: Sequence[
     affordable = _affordable(classes, budget, limit)
     warmup = min(max(slots, LEAST_WARMUP), affordable // 6)
     count = min(max([STEADY_TURNOVERS * slots, *best]), affordable - 2 * warmup)
-    sizes = _split(count, warmup, slots)
+    sizes = _split(profile, count, warmup, slots)
     source = feed(profile, limit, log, 2 * sizes.sent)
-    loads = tuple(load for load in _loads(source, slots, sizes) if load.shapes)
-    return Target(loads, tuple(_notes(wants, count, slots, sizes)), slots, sizes, source)
+    notes = _notes(profile, wants, count, slots, sizes)
+    return Target(_loads(source, slots, sizes), tuple(notes), slots, sizes, source)
 
 
 def unshared(profile: Profile, slots: int, limit: int | None) -> tuple[Load, ...]:
@@ -115,14 +116,18 @@ def _affordable(classes: Sequence[TrafficClass], budget: Budget, limit: int | No
     return min(math.floor(SLO_SHARE * budget.requests), math.floor(SLO_SHARE * budget.tokens / mean))
 
 
-def _split(count: int, warmup: int, slots: int) -> _Sizes:
-    """Half to each loop, but for a closed loop that needs more to become steady."""
+def _split(profile: Profile, count: int, warmup: int, slots: int) -> _Sizes:
+    """Half to each loop, but for a closed loop that needs more to become steady, and all to one that is alone."""
+    if profile.traffic.arrivals == "closed":
+        return _Sizes(warmup, count, 0)
     steady = math.ceil(min(CLOSED_TURNOVERS * slots, count * CLOSED_TURNOVERS / STEADY_TURNOVERS))
     closed = max(math.ceil(count / 2), steady)
     return _Sizes(warmup, closed, count - closed)
 
 
-def _notes(wants: Sequence[tuple[Demand, int]], count: int, slots: int, sizes: _Sizes) -> list[PlanNote]:
+def _notes(
+    profile: Profile, wants: Sequence[tuple[Demand, int]], count: int, slots: int, sizes: _Sizes
+) -> list[PlanNote]:
     """What the budget cannot decide."""
     notes = [
         PlanNote(
@@ -137,7 +142,7 @@ def _notes(wants: Sequence[tuple[Demand, int]], count: int, slots: int, sizes: _
     if count < steady:
         message = f"a steady state at {slots} in flight takes {steady} requests and the budget allows {count}"
         notes.append(PlanNote(message, ("T509",)))
-    if count > 0 and not sizes.bursts:
+    if count > 0 and not sizes.bursts and profile.traffic.arrivals != "closed":
         notes.append(PlanNote("bursts left out: the budget has no room for them", ("W110", "W111", "W112")))
     return notes
 
@@ -146,31 +151,41 @@ def _called(demand: Demand) -> str:
     return SLO_OF[demand.rule] + (f" of class {demand.cls}" if demand.cls else "") + f" at {demand.quantile:.4g}"
 
 
-def _loads(source: Feed, slots: int, sizes: _Sizes, start: int = 0, again: str = "") -> tuple[Load, Load]:
-    """The closed loop and the bursts; `again` tells those of a second look, `start` is what was sent before."""
-    warmup, second = sizes.warmup, start + sizes.warmup + sizes.closed
-    closed, bursts, rate = CLOSED + again, BURSTS + again, source.profile.traffic.request_rate
+def _loads(source: Feed, slots: int, sizes: _Sizes, start: int = 0, again: str = "") -> tuple[Load, ...]:
+    """The closed loop and the bursts, where they have requests; `again` tells those of a second look, `start` is what
+    was sent before.
+    """
+    closed = _closed(source, slots, sizes, start, again)
+    bursts = (_bursts(source, slots, sizes, start, again),) if sizes.bursts else ()
+    return (closed, *bursts) if sizes.closed else bursts
+
+
+def _closed(source: Feed, slots: int, sizes: _Sizes, start: int, again: str) -> Load:
+    name, warmup = CLOSED + again, sizes.warmup
+    return Load(
+        id=name,
+        purpose="slo",
+        concurrency=max(1, min(slots, sizes.closed)),
+        shapes=source.shapes(name, start + warmup, sizes.closed),
+        warmup=_aged(source.shapes(f"{name}/warmup", start, warmup), source.profile.probe.seed),
+        ramp=not again and not source.profile.endpoint.on_this_machine,
+        why=f"the traffic at {slots} in flight",
+    )
+
+
+def _bursts(source: Feed, slots: int, sizes: _Sizes, start: int, again: str) -> Load:
+    name, warmup, rate = BURSTS + again, sizes.warmup, source.profile.traffic.request_rate
+    begin = start + warmup + sizes.closed
     told = f"at {rate:.3g} a second" if rate else "as fast as the closed loop went"
-    return (
-        Load(
-            id=closed,
-            purpose="slo",
-            concurrency=max(1, min(slots, sizes.closed)),
-            shapes=source.shapes(closed, start + warmup, sizes.closed),
-            warmup=_aged(source.shapes(f"{closed}/warmup", start, warmup), source.profile.probe.seed),
-            ramp=not again and not source.profile.endpoint.on_this_machine,
-            why=f"the traffic at {slots} in flight",
-        ),
-        Load(
-            id=bursts,
-            purpose="slo",
-            concurrency=max(1, slots),
-            shapes=source.shapes(bursts, second + warmup, sizes.bursts),
-            warmup=source.shapes(f"{bursts}/warmup", second, warmup),
-            arrivals=source.arrivals(bursts, second, warmup, sizes.bursts),
-            rate=rate,
-            why=f"the traffic {told}, as it arrives",
-        ),
+    return Load(
+        id=name,
+        purpose="slo",
+        concurrency=max(1, slots),
+        shapes=source.shapes(name, begin + warmup, sizes.bursts),
+        warmup=source.shapes(f"{name}/warmup", begin, warmup),
+        arrivals=source.arrivals(name, begin, warmup, sizes.bursts),
+        rate=rate,
+        why=f"the traffic {told}, as it arrives",
     )
 
 

@@ -233,6 +233,10 @@ waivers: [{rule: x, reason: " ", expires: tomorrow}]
             "traffic: {target_concurrency: 4, request_rate: 5/s}",
             ["4:48: traffic.request_rate: give either target_concurrency or request_rate, not both"],
         ),
+        (
+            "traffic: {request_rate: 5/s, arrivals: closed}",
+            ["4:40: traffic.arrivals: closed means workers that wait for their replies: give target_concurrency"],
+        ),
         ("traffic: {request_rate: 0/s}", ["4:25: traffic.request_rate: needs to be above zero"]),
         (
             "traffic:\n  classes:\n    - " + CLASS + "\n    - " + CLASS.replace("rag", "b"),

@@ -103,6 +103,15 @@ def test_bursts_come_at_the_declared_rate_where_there_is_one() -> None:
     assert load_named(make_plan(profile(traffic=rate)).loads, "bursts").rate == 5.0
 
 
+def test_workers_that_wait_for_their_replies_send_all_requests_in_the_closed_loop() -> None:
+    closed = Traffic(target_concurrency=8, arrivals="closed", classes=profile().traffic.classes)
+    plan = make_plan(profile(traffic=closed))
+    assert [load.id for load in plan.loads if load.purpose == "slo"] == ["slo"]
+    assert len(load_named(plan.loads, "slo").shapes) == 628  # as many as both loops have, see above
+    assert [load.id for load in plan.reserve] == ["slo-2"]
+    assert not any("bursts" in note.message for note in plan.notes)
+
+
 def test_more_is_kept_in_reserve_where_the_budget_has_room() -> None:
     """2 x (124 + 16) requests for p95 with two misses, and 63 of the ladders and the cold one: 343 of 400."""
     slo = Slo(ttft={"p95": 1.0})
