@@ -292,7 +292,7 @@ slo: {ttft: {p95: 1s}}
         (("", ""), ["--max", "many"], "--max many: needs a whole number of requests in flight, such as 256"),
         (("", ""), ["--max", "0"], "--max 0: needs a whole number of requests in flight, such as 256"),
         (("", ""), ["--rate", "--max", "20"], "--max 20: "),
-        (("target_concurrency: 4,", "target_concurrency: 4, arrivals: closed,"), ["--rate"], "--rate: traffic.arrivals is"),
+        (("{target_concurrency", "{arrivals: closed, target_concurrency"), ["--rate"], "--rate: traffic.arrivals is"),
         (("", ""), ["-o", "html=x"], "unknown format 'html'"),
     ],
 )
