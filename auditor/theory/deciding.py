@@ -108,7 +108,8 @@ class Judged:
     share that may be bad. `gone` counts the requests at the end that failed one and all, where they are too many for
     chance. `kinds` are (name, requests, bad ones) of the closed loop and the bursts where there are both, `alone` names
     the one that fails by itself. `by_level` says that requests depend too much on each other to be counted, and that
-    the level of all of them lies far enough within the limit.
+    the level of all of them lies far enough within the limit. `each` is what an undecided outcome
+    would be, had each request fared by itself.
     """
 
     status: Outcome
@@ -122,6 +123,7 @@ class Judged:
     kinds: tuple[tuple[str, int, int], ...] = ()
     alone: str | None = None
     by_level: bool = False
+    each: Outcome = "inconclusive"
 
     @property
     def on_course(self) -> bool:
@@ -138,6 +140,10 @@ class Judged:
         words = {"pass": "few enough to be sure", "fail": "too many beyond doubt", "inconclusive": "too close to call"}
         if self.by_level:
             return f"few, and the level of the {self.effective:.0f} independent ones they are worth is far from it"
+        if self.each == "fail":
+            return "too many, had each missed it by itself, but they missed it together, in too few crowds to be sure"
+        if self.each == "pass":
+            return f"few, but requests fare alike, worth {self.effective:.0f} independent ones: too few to be sure"
         return words[self.status] + (f" ({self.alone})" if self.alone else "")
 
     @property
@@ -150,6 +156,8 @@ class Judged:
         """What an inconclusive outcome lacks: "37 more good requests"."""
         if self.status != "inconclusive":
             return None
+        if self.each == "fail":
+            return "a longer load, which tells whether such crowds come again"
         if self.missing is None:
             return "a limit that a finite number of requests can prove (0 % is none)"
         return f"{self.missing} more good requests"
@@ -232,7 +240,17 @@ def _decided(parts: Sequence[Part], limit: float, share: float, looks: Sequence[
         return replace(known, status="pass", missing=0)
     if within and any(_far(of_look, limit, 1 - tail * allowed, share, confidence) for of_look, confidence in seen):
         return replace(known, status="pass", missing=0, by_level=True)
-    return replace(known, missing=_lacking(worths, kinds, share, seen[-1][1]))
+    lacking, each = _lacking(worths, kinds, share, seen[-1][1]), _by_themselves(worths, within, share, seen[-1][1])
+    return replace(known, missing=lacking, each=each)
+
+
+def _by_themselves(worths: Sequence["_Worth"], within: bool, share: float, confidence: float) -> Outcome:
+    """The outcome, had each request fared by itself."""
+    sized = ((worth, float(len(worth.part.values))) for worth in worths)
+    whole = [replace(worth, certain=size, size=size) for worth, size in sized]
+    if _failed(whole, share, confidence) is not None:
+        return "fail"
+    return "pass" if within and _passed(whole, share, confidence) else "inconclusive"
 
 
 def _kinds(parts: Sequence[Part], limit: float) -> tuple[tuple[str, int, int], ...]:

@@ -176,6 +176,26 @@ def test_no_level_hides_misses():
     assert not decide_ceiling([Part(tuple(failed))], 1.0, 0.95, (0.95,), tail=MEANS_TAIL).by_level
 
 
+def test_what_fares_alike_is_not_called_close():
+    """94 misses of 208 in one crowd are 45 % against 5 %, 3 of 628 in one are 0.5 %: neither is close, both are few."""
+    crowd = tuple(OVER if i >= 114 else GOOD for i in range(208))
+    judged = decide_ceiling([Part((GOOD,) * 209), Part(crowd, open=True)], 1.0, 0.95, (0.95,))
+    assert (judged.status, judged.each) == ("inconclusive", "fail")
+    assert "missed it together" in judged.verdict
+    assert judged.more
+    assert "good requests" not in judged.more
+    slow = tuple(0.94 if i < 200 else GOOD for i in range(311))
+    few = decide_ceiling([Part((*slow, OVER, OVER, OVER)), Part(slow, open=True)], 1.0, 0.95, (0.95,))
+    assert (few.status, few.each) == ("inconclusive", "pass")
+    assert "fare alike" in few.verdict
+    assert few.more
+    assert "good requests" in few.more
+    close = both((100, 3), (100, 2))
+    assert close.verdict == "too close to call"
+    assert close.more
+    assert "good requests" in close.more
+
+
 def test_an_error_share_is_pooled_too():
     closed, bursts = Part((0.0,) * 150), Part((0.0,) * 149, open=True)
     assert decide_share([closed, bursts], 0.99, (0.95,)).status == "pass"
