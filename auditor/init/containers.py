@@ -29,6 +29,9 @@ _IN_NAME = {
 }
 
 
+_COUNT_THEIR_OWN = r"lmcache/|llm-d|huggingfaceserver|rayproject/|ai-dynamo/|/nim/|djl-serving"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
     """One container: the words that it starts with, its environment, and what its file says around it.
@@ -108,6 +111,9 @@ def _nodes(line: Line) -> int:
 
 
 def _tag(image: str | None) -> str | None:
+    """The version in an image's tag, where it is the engine's: distributions around engines count their own."""
+    if re.search(_COUNT_THEIR_OWN, image or ""):
+        return None
     match = re.search(r":v?(\d+\.\d+\.\d+)(?:[-.+\w]*)$", image or "")
     return match[1] if match else None
 

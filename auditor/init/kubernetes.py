@@ -89,12 +89,21 @@ def _container(item: Doc, pod: _Pod, document: Doc, documents: Sequence[Doc], fi
         secret_variables=secret,
         devices=devices * pod.size if devices is not None else None,
         part=node_part(spec),
-        replicas=pod.replicas,
+        replicas=_scaled(kind, name, documents) or pod.replicas,
         port=next((port for port in ports if port), None),
         address=address,
         hint=hint,
         secrets=tuple(_secret_values(documents)),
     )
+
+
+def _scaled(kind: str, name: str, documents: Sequence[Doc]) -> int | None:
+    """The fewest replicas that an autoscaler (of Kubernetes or KEDA) keeps, which overrules what the workload says."""
+    for spec in (mapping(document.get("spec")) for document in documents):
+        target = mapping(spec.get("scaleTargetRef"))
+        if text_of(target.get("name")) == name and text_of(target.get("kind") or "Deployment") == kind:
+            return whole(spec.get("minReplicas", spec.get("minReplicaCount")))
+    return None
 
 
 def devices_of(item: Doc) -> int | None:

@@ -162,6 +162,30 @@ def test_a_deployment_with_its_service(read):
     assert draft.context == 16384
 
 
+SCALER = """
+---
+spec: {scaleTargetRef: {kind: Deployment, name: llama}, minReplicas: 4, maxReplicas: 9}
+"""
+KEDA = """
+---
+kind: ScaledObject
+spec: {scaleTargetRef: {name: llama}, minReplicaCount: 5}
+"""
+
+
+def test_the_fewest_replicas_of_an_autoscaler_count(read):
+    """An autoscaler overrules the workload's own count; KEDA's means a Deployment where it names no kind."""
+    assert read(DEPLOYMENT + SCALER).deployment["replicas"].value == 4
+    assert read(DEPLOYMENT + KEDA).deployment["replicas"].value == 5
+    assert read(DEPLOYMENT + SCALER.replace("name: llama", "name: other")).deployment["replicas"].value == 3
+    assert read(DEPLOYMENT + SCALER.replace("minReplicas: 4, ", "")).deployment["replicas"].value == 3
+
+
+def test_an_image_of_a_distribution_tells_no_version_of_the_engine(read):
+    """LMCache's image of vLLM counts LMCache's versions."""
+    assert "engine_version" not in read(CHART.replace("vllm/vllm-openai", "lmcache/vllm-openai")).deployment
+
+
 def test_without_a_service_it_is_reached_by_a_forwarded_port(read):
     draft = read(DEPLOYMENT)
     assert draft.endpoint["url"].value == "http://127.0.0.1:8000/v1"
