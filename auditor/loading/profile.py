@@ -1,6 +1,8 @@
 """The profile: from a path or a shipped name to a validated object, with the place of every value."""
 
 import os
+import re
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -57,6 +59,10 @@ class Loaded:
     warnings: tuple[str, ...] = ()
 
 
+# What Kubernetes manifests, compose files, Helm values, start scripts and units have, and no profile has.
+_DEPLOYS = r"""(?m)\A#!|^\[Service\]|^[{ ]*["']?(apiVersion|services|servingEngineSpec|modelArtifacts|image)["']?\s*:"""
+
+
 def load_profile(source: str | Path, environ: Mapping[str, str] | None = None) -> Loaded:
     """Read a profile from a path or by its shipped name ("embedded").
 
@@ -67,7 +73,13 @@ def load_profile(source: str | Path, environ: Mapping[str, str] | None = None) -
         text = read_text(path)
     except FileError as error:
         raise ProfileError((Problem(shown(path), error.line, error.column, str(error)),)) from None
-    return parse_profile(text, path, os.environ if environ is None else environ)
+    try:
+        return parse_profile(text, path, os.environ if environ is None else environ)
+    except ProfileError:
+        if re.search(_DEPLOYS, text) is None:
+            raise
+    advice = f"audit init {shlex.quote(one_line(str(source)))} -o prod.yaml writes a profile from it"
+    raise ProfileError((Problem(shown(path), 1, 1, f"this deploys a service and is no profile; {advice}"),))
 
 
 def parse_profile(text: str, path: Path, environ: Mapping[str, str]) -> Loaded:

@@ -188,6 +188,25 @@ def test_what_is_no_profile(problems, text, expected):
     ]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# ours\napiVersion: v1\nkind: Namespace\n---\nkind: Deployment\n",
+        '{\n    "apiVersion": "v1",\n    "items": []\n}\n',
+        "services:\n  llm: {image: vllm/vllm-openai}\n",
+        "servingEngineSpec: {}\n",
+        "#!/bin/sh\nvllm serve m\n",
+        "[Unit]\n[Service]\nExecStart=vllm serve m\n",
+    ],
+)
+def test_what_deploys_a_service_is_sent_to_init(tmp_path, text):
+    (tmp_path / "x y.yaml").write_text(text)
+    with pytest.raises(ProfileError) as caught:
+        load_profile(tmp_path / "x y.yaml", {})
+    (line,) = str(caught.value).splitlines()
+    assert "x y.yaml:1:1: this deploys a service and is no profile; audit init '" in line
+
+
 def test_a_newer_version_is_one_line(problems):
     text = "version: 2\nname: t\nnew_section: {}\nendpoint: {uri: x}\n"
     advice = "is newer than this program understands; upgrade serving-audit"
