@@ -258,7 +258,7 @@ def _queue_seen(evidence: Evidence, m: Measurement, rest: dict[str, Any]) -> Fin
         return _held_back(evidence, standing, stands, q.lasts, rest)
     if _batch_full(evidence, m, q.busy):
         why = f"{standing}, for a place in the batch: {max(q.busy):.0f} run at once and never more, the cache has room."
-        fix = (*evidence.levers("raise {max_num_seqs} (as served: see K303, K310)"), "add replicas")
+        fix = (*evidence.levers("raise {max_num_seqs}: K303 tells the limits that were found"), "add replicas")
         return CHECK.finding("K305", "fail" if stands else "warn", why, remedies=fix, **rest)
     if not stands:
         return CHECK.finding("K305", "pass", f"{standing}: no standing queue, and cache and batch have room.", **rest)

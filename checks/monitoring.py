@@ -123,9 +123,27 @@ def _better(evidence: Evidence, item: CoverageItem, status: Status) -> tuple[str
     if status == "warn" and item.rung != "proxy":
         return ("say deployment.engine_version, or let the audit read the metrics pages (endpoint.metrics, exporters)",)
     if item.names and set(item.names) <= set(item.silent):
-        return ("M425 says what leaves the panels empty: audit explain M425",)
+        return (_why_silent(evidence, item),)
     given = evidence.coverage is not None and evidence.coverage.files
-    return (() if given else (_NAME_THEM,)) + panel_remedies(evidence, item.concept)
+    return (() if given else (_NAME_THEM, _printed(evidence))) + panel_remedies(evidence, item.concept)
+
+
+def _why_silent(evidence: Evidence, item: CoverageItem) -> str:
+    flaws = evidence.coverage.flaws if evidence.coverage else ()
+    if any(flaw.kind == "renamed_prefix" and panels.asked(flaw.concept) == item.concept for flaw in flaws):
+        return f"M410 says how Prometheus names these series; {_printed(evidence)}"
+    if evidence.watch is not None and evidence.watch.targets and not any(t.serves for t in evidence.watch.targets):
+        return "M423 says that Prometheus does not scrape the service: audit explain M423"
+    return "M425 says what leaves the panels empty: audit explain M425"
+
+
+def _printed(evidence: Evidence) -> str:
+    """The command that writes panels and alerts to begin with."""
+    pages = [page.url for page in evidence.served.pages if page.exporter is None] if evidence.served else []
+    series = f"--metrics {pages[0]}" if pages else f"--engine {flavour(evidence)}"
+    watched = evidence.profile.monitoring.prometheus
+    stored = f" --prometheus {watched}" if watched else ""
+    return f"audit coverage {series}{stored} --fix prints panels and alerts to begin with"
 
 
 # ---------------------------------------------------------------------------------------------------------- dead names
@@ -204,7 +222,11 @@ def m406_unreadable(evidence: Evidence) -> Iterator[Finding]:
         yield CHECK.skip("M406", UNREAD)
         return
     problems = (
-        ("file", coverage.unreadable, "export the dashboard as JSON, rendered, with its library panels in it"),
+        (
+            "file",
+            coverage.unreadable,
+            "export a dashboard as JSON, rendered, with its library panels; name no empty files",
+        ),
         ("query", coverage.invalid_queries, "correct the PromQL: Prometheus refuses it, so the panel stays empty"),
     )
     for subject, found, remedy in problems:

@@ -59,7 +59,7 @@ def missing(found: Coverage, place: Place, scraped: Collection[str] = ()) -> Mis
     names = panels.as_stored(names, scraped)
     items = {item.concept: item for item in found.items}
     unseen = [concept for concept in ASKED if _unseen(items[concept], found)]
-    unwatched = [concept for concept in ASKED if not items[concept].alerts]
+    unwatched = [concept for concept in ASKED if not items[concept].alerts or _renamed(concept, found)]
     offered = panels.as_stored(found.offered, scraped)
     drawn = {concept: tuple(_drawn(concept, names, offered)) for concept in unseen}
     alerts = [alert for concept in unwatched for alert in _alert(concept, names, place)]
@@ -76,6 +76,11 @@ def _unseen(item: CoverageItem, found: Coverage) -> bool:
     hollow = any(f.kind != "lifetime" for f in flaws) or panels.rests_on(found, flaws, item.concept)
     live = item.rung in _LIVE or (item.rung == "named" and item.names and not item.dead)
     return not live or hollow or set(item.names) <= set(item.silent)
+
+
+def _renamed(concept: str, found: Coverage) -> bool:
+    """Whether queries and alerts ask for series that Prometheus stores under another name: such alerts never fire."""
+    return any(flaw.kind == "renamed_prefix" and panels.asked(flaw.concept) == concept for flaw in found.flaws)
 
 
 def _usable(names: Names, offered: Names, place: Place) -> Names:

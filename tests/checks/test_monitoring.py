@@ -10,6 +10,7 @@ from auditor.evidence import Coverage, CoverageItem, Evidence, Finding
 from auditor.measurement import MetricsPage, Served
 from auditor.profile import Deployment, Endpoint, EngineName, Profile, Slo
 from auditor.testing import make_evidence, make_served
+from auditor.watch import Flaw, Target, Watch
 from checks.monitoring import CHECK
 from checks.monitoring_terms import title
 
@@ -117,6 +118,22 @@ def test_panels_that_prometheus_answers_with_nothing_fail(rule: str, name: str) 
 
 
 @pytest.mark.parametrize(("rule", "name"), ASKED)
+def test_panels_of_names_that_prometheus_stores_otherwise_are_sent_to_their_rule(rule: str, name: str) -> None:
+    series = {"ttft": "ttft", "tps": "generation_tokens", "memory": "kv_usage"}[name]
+    renamed = Flaw(kind="renamed_prefix", where="d.json: x", query="a:b", note="n", concept=series, instead="a_b")
+    given = covering(evidence(concept(name, names=("a:b",), silent=("a:b",))), flaws=(renamed,))
+    (remedy,) = only(rule, given).remedies
+    assert remedy.startswith("M410 says how Prometheus names these series; audit coverage --")
+    assert remedy.endswith(" --fix prints panels and alerts to begin with")
+
+
+def test_without_a_scraped_target_panels_without_data_are_sent_to_its_rule() -> None:
+    silent = concept("ttft", names=("a",), silent=("a",))
+    watch = Watch(url="http://prom:9090", targets=(Target(job="j", url="u", health="up", serves=False),))
+    assert only("M401", replace(evidence(silent), watch=watch)).remedies[0].startswith("M423 says that Prometheus")
+
+
+@pytest.mark.parametrize(("rule", "name"), ASKED)
 def test_names_that_one_kind_of_prometheus_alone_stores_are_no_pass(rule: str, name: str) -> None:
     for rung in ("parses", "alerted"):
         finding = only(rule, evidence(concept(name, rung, one_reader=True, note="some get a, some b")))
@@ -143,7 +160,9 @@ def test_no_dashboards_fail_all_three() -> None:
     given = covering(evidence(*(concept(name, "missing") for _, name in ASKED)), files=())
     assert [only(rule, given).status for rule, _ in ASKED] == ["fail"] * 3
     assert "No dashboards are given" in only("M401", given).why
-    assert only("M401", given).remedies[0].startswith("name what you have: monitoring.dashboards")
+    first, second, *_ = only("M401", given).remedies
+    assert first.startswith("name what you have: monitoring.dashboards")
+    assert second == "audit coverage --metrics http://h/metrics --fix prints panels and alerts to begin with"
 
 
 def test_only_dead_names_fail_and_decide() -> None:

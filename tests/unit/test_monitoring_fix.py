@@ -14,7 +14,7 @@ from auditor.measurement import MetricsPage
 from auditor.monitoring.coverage import ASKED, coverage
 from auditor.monitoring.fix import Missing, missing
 from auditor.monitoring.standing import Place
-from auditor.watch import Coverage
+from auditor.watch import Coverage, Watch
 
 EMPTY = json.dumps({"title": "nothing", "panels": []})
 PROVEN = ("valid", "on_page", "parses")
@@ -256,3 +256,19 @@ def test_many_that_mislead_are_not_all_in_the_table(tmp_path):
     path.write_text(json.dumps({"title": "b", "panels": [{"title": "KV", "targets": targets}]}), encoding="utf-8")
     table = CliRunner().invoke(app, ["coverage", str(path)]).stdout
     assert "and 2 more (--json shows all)" in table
+
+
+def test_alerts_on_names_that_prometheus_stores_otherwise_are_written_anew():
+    """An alert on `sglang:token_usage` never fires where Prometheus holds `sglang_token_usage`."""
+    page = MetricsPage(
+        url="u", types={"sglang:token_usage": "gauge", "sglang:time_to_first_token_seconds": "histogram"}
+    )
+    place = Place.of("sglang", "0.5.23", (page,))
+    files = fixed(missing(judged([file("e.json", EMPTY)], "sglang", "0.5.23", page), place))
+    stored = ("sglang_token_usage", "sglang_time_to_first_token_seconds_bucket", "sglang_generation_tokens_total")
+    watch = Watch(url="http://prom:9090", names=stored)
+    lacks = missing(coverage(files, "sglang", "0.5.23", (page,), watch), place, stored)
+    assert lacks.rules is not None
+    written = json.dumps(lacks.rules)
+    assert "sglang_token_usage" in written
+    assert "sglang:token_usage" not in written
