@@ -53,8 +53,11 @@ def _parts(finding: Finding) -> list[Number]:
 def _block(finding: Finding, parts: list[Number]) -> Iterator[str]:
     yield f"where the time of {title(finding)} goes, measured"
     whole = max(part.high or part.value or 0.0 for part in parts)
+    first = max(_LABEL, *(len(label(part)) + 2 for part in parts))
+    second = max(_TIME, *(len(words(part)) + 2 for part in parts))
+    columns = min(_BAR, _WIDTH - 2 - first - second)
     for part in parts:
-        yield f"  {label(part):<{_LABEL}}{words(part):<{_TIME}}{_bar(part, whole)}".rstrip()
+        yield f"  {label(part):<{first}}{words(part):<{second}}{_bar(part, whole, columns)}".rstrip()
 
 
 def words(part: Number) -> str:
@@ -64,10 +67,12 @@ def words(part: Number) -> str:
     return f"{quantity(part.low, 's')} to {quantity(part.high, 's')}"
 
 
-def _bar(part: Number, whole: float) -> str:
+def _bar(part: Number, whole: float, columns: int) -> str:
     """What it takes for certain, what it is likely to take, and what it may take at most."""
     value = part.value or 0.0
-    ends = [math.ceil(_BAR * end / whole) if whole > 0 else 0 for end in (part.low or value, value, part.high or value)]
+    ends = [
+        math.ceil(columns * end / whole) if whole > 0 else 0 for end in (part.low or value, value, part.high or value)
+    ]
     return "#" * ends[0] + "=" * (ends[1] - ends[0]) + "." * (ends[2] - ends[1])
 
 

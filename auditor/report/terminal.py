@@ -163,10 +163,10 @@ def _consequences(finding: Finding) -> Iterable[tuple[str, str]]:
 
 
 def _folded(report: Report) -> Iterable[str]:
-    passed = sorted({f.rule for f in report.findings if f.status == "pass"})
+    passed = words.passed(report)
     if passed:
         yield ""
-        yield from wrap(", ".join(words.clean(rule, 20) for rule in passed), "passed       ", _INDENT)
+        yield from wrap(", ".join(passed), "passed       ", _INDENT)
     missing = words.skipped_by_reason(report)
     if missing:
         yield ""

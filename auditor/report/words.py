@@ -22,6 +22,7 @@ __all__ = [
     "heading",
     "headings",
     "number",
+    "passed",
     "quantity",
     "shown",
     "skipped",
@@ -116,6 +117,13 @@ def skipped_by_reason(report: Report) -> dict[tuple[bool, str], list[Finding]]:
     return groups
 
 
+def passed(report: Report) -> list[str]:
+    """The rules that passed: `K304`, and `K305 [slo]` where the rule found something elsewhere."""
+    elsewhere = {f.rule for f in report.findings if f.status not in ("pass", "skip")}
+    found = (f for f in sorted(report.findings, key=lambda f: f.rule) if f.status == "pass")
+    return list(dict.fromkeys(clean(f.rule, 20) + (_part(f) if f.rule in elsewhere else "") for f in found))
+
+
 def headings(findings: Sequence[Finding]) -> str:
     """One finding's heading, or the rule ids of several."""
     if len(findings) == 1:
@@ -125,8 +133,11 @@ def headings(findings: Sequence[Finding]) -> str:
 
 def heading(finding: Finding) -> str:
     """`W110 TTFT SLO [rag p95]`."""
-    subject = f" [{clean(finding.subject, 60)}]" if finding.subject else ""
-    return f"{clean(finding.rule, 20)} {clean(finding.title, 160)}{subject}"
+    return f"{clean(finding.rule, 20)} {clean(finding.title, 160)}{_part(finding)}"
+
+
+def _part(finding: Finding) -> str:
+    return f" [{clean(finding.subject, 60)}]" if finding.subject else ""
 
 
 def waiver(finding: Finding) -> str | None:

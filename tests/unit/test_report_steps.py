@@ -30,6 +30,14 @@ def test_the_longest_part_is_drawn_first_and_certain_parts_full():
     assert max(map(len, block)) <= 78
 
 
+def test_long_names_and_times_keep_their_distance():
+    """19 characters of a name and 22 of an interval, two of distance each, leave 33 columns for the longest bar."""
+    (block,) = drawn(told(part("weights or overhead", 6.85e-5, 7e-5, 8.42e-5), part("kv", None, 1e-5, None)))
+    assert block[1].startswith("  weights or overhead  0.0685 ms to 0.0842 ms  #")
+    assert block[2].startswith("  KV cache             0.01 ms                 #")
+    assert max(map(len, block)) <= 78
+
+
 def test_each_phase_has_a_block_and_the_legend_stands_once():
     found = drawn(told(part("compute", None, 0.2, None), subject="prefill"), told(part("kv", None, 0.01, None)))
     assert [block[0].split(" goes")[0] for block in found] == [

@@ -101,6 +101,13 @@ def test_rules_that_miss_the_same_thing_share_a_line():
     ]
 
 
+def test_a_rule_that_found_something_elsewhere_passes_by_its_parts():
+    """A rule that failed in bursts and passed in the closed loop is not listed as passed alone."""
+    slo, bursts = replace(GOOD, rule="K305", subject="slo"), replace(KV, rule="K305", subject="bursts")
+    again = replace(GOOD, rule="K304", subject="slo")
+    assert words.passed(replace(REPORT, findings=(slo, bursts, again))) == ["K304", "K305 [slo]"]
+
+
 def test_counts_in_one_line():
     counted = "1 failed, 3 inconclusive, 1 warned, 1 waived, 1 passed, 1 undecided, 1 skipped"
     assert words.counts(REPORT.findings) == counted
