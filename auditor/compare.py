@@ -375,20 +375,24 @@ def _doubted(change: Change, doubts: Sequence[_Doubt]) -> Change:
     return replace(change, status="unclear", doubts=found) if found else change
 
 
-# ---------------------------------------------------------------------------------------------------------- differences
-
-
 def _differences(old: Evidence, new: Evidence) -> list[str]:
     """What was served or declared otherwise: the first suspects."""
     pairs = {name: (getattr(old.served, name, None), getattr(new.served, name, None)) for name in ("model", "engine")}
-    pairs["accelerator"] = (old.device and old.device.key, new.device and new.device.key)
-    pairs["replicas"] = (old.profile.deployment.replicas, new.profile.deployment.replicas)
+    pairs |= {"accelerator": (old.device and old.device.key, new.device and new.device.key)}
+    pairs |= {"replicas": (old.profile.deployment.replicas, new.profile.deployment.replicas)}
     pairs |= {name: (getattr(old.profile.traffic, name), getattr(new.profile.traffic, name)) for name in _TEXTS}
     if old.settings is not None and new.settings is not None:
-        pairs |= {f.name: (getattr(old.settings, f.name), getattr(new.settings, f.name)) for f in fields(new.settings)}
+        pairs |= {f.name: _settings(f.name, old, new) for f in fields(new.settings)}
     found = [f"{name}: {_said(a)} before, {_said(b)} now" for name, (a, b) in pairs.items() if a != b]
-    rest = len(found) - _MOST_DIFFERENCES
-    return [*found[:_MOST_DIFFERENCES], *([f"{rest} more settings differ"] if rest > 0 else [])]
+    more = [f"{len(found) - _MOST_DIFFERENCES} more settings differ"] if len(found) > _MOST_DIFFERENCES else []
+    return found[:_MOST_DIFFERENCES] + more
+
+
+def _settings(name: str, old: Evidence, new: Evidence) -> tuple[object, object]:
+    """As declared or by the engine's default; where these are alike as served, if both servers told it."""
+    pairs = ((old.settings, new.settings), (old.served, new.served))
+    declared, served = ((getattr(a, name, None), getattr(b, name, None)) for a, b in pairs)
+    return served if declared[0] == declared[1] and None not in served else declared
 
 
 def _said(value: object) -> str:

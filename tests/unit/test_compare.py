@@ -237,6 +237,13 @@ def test_what_differs_is_named_for_whoever_looks_for_the_cause() -> None:
     )
 
 
+def test_a_limit_that_both_servers_told_is_named_whatever_the_profile_declares() -> None:
+    assert EVIDENCE.served is not None
+    old = replace(EVIDENCE, served=replace(EVIDENCE.served, max_num_seqs=16))
+    new = replace(EVIDENCE, served=replace(EVIDENCE.served, max_num_seqs=48))
+    assert of(new, old).differences == ("max_num_seqs: 16 before, 48 now",)
+
+
 def test_other_prompt_texts_are_compared_and_named() -> None:
     """A log's lengths are compared themselves; other texts of equal lengths may still take another time."""
     traffic = replace(EVIDENCE.profile.traffic, prompts="ours.txt")
