@@ -259,7 +259,9 @@ def _telling(passed: Sequence[Finding]) -> Finding:
 def _headline(finding: Finding, status: Status, count: int) -> str:
     """The worst finding in one sentence; what is missing where that is the point."""
     subject = f" [{finding.subject}]" if finding.subject else ""
-    text = finding.missing if status == "inconclusive" and finding.missing else finding.why
+    text = finding.why
+    if status == "inconclusive" and finding.missing:
+        text = finding.missing if finding.missing.startswith("no ") else f"missing: {finding.missing}"
     more = f" (and {noun_count(count - 1, 'more finding')})" if count > 1 and status != "pass" else ""
     return f"{finding.rule}{subject}: {text}{more}"
 

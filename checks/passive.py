@@ -73,7 +73,7 @@ def latency(evidence: Evidence, window: Observed, objective: Objective, name: st
         return "inconclusive", f"{why}: they would fail, but {strange}.", rest | {"missing": strange}
     if status == "fail":
         return "fail", f"{why}: fail, and what the way to users adds comes on top.", rest
-    missing = _open(whole, objective, effect)
+    missing = _open(whole, objective, effect, _outcome(evidence, whole, objective.share, 1.0))
     return "inconclusive", f"{why}: inconclusive, {missing}.", rest | {"missing": missing}
 
 
@@ -262,9 +262,11 @@ def _lacking(window: Observed, objective: Objective, concept: str | None) -> str
     return None
 
 
-def _open(found: Beyond, objective: Objective, effect: float) -> str:
-    """Why neither: the bucket, what nobody saw, or the size of the window."""
-    if not found.exact and found.low < objective.seconds * (1 - 1e-6):
+def _open(found: Beyond, objective: Objective, effect: float, each: Outcome) -> str:
+    """Why neither: the bucket, or the size of the window. `each` is the outcome, had each request fared by itself: what
+    stays open then is open by the bucket.
+    """
+    if each == "inconclusive" and not found.exact and found.low < objective.seconds * (1 - 1e-6):
         bound = f"the limit lies inside a bucket, {_bound(objective, found)}"
         return f"{bound}: set the SLO or a bound of the histogram there, or measure requests"
     return f"{count(found.n, 'request')}{_worth(found, effect)} do not decide it: take a longer window"

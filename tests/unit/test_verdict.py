@@ -99,7 +99,9 @@ def test_a_question_with_nothing_that_decides_it_stays_open():
 
 def test_what_is_inconclusive_says_what_is_missing():
     report = judge([*ALL_PASS, finding("W111", "inconclusive", missing="37 more good requests", subject="rag")])
-    assert report.questions[0].headline == "W111 [rag]: 37 more good requests"
+    assert report.questions[0].headline == "W111 [rag]: missing: 37 more good requests"
+    report = judge([*ALL_PASS, finding("W111", "inconclusive", missing="no metrics page")])
+    assert report.questions[0].headline == "W111: no metrics page"
     report = judge([*ALL_PASS, finding("W111", "skip", why="no metrics page")])
     assert next(f for f in report.findings if f.rule == "W111").missing == "no metrics page"
     report = judge([*ALL_PASS, finding("K304", "skip", why="no metrics page", deciding=False)])
