@@ -22,8 +22,8 @@ from auditor.cli.options import (
     positive,
     share,
 )
-from auditor.cli.output import deliver, targets
-from auditor.cli.presets import PresetName, preset_of
+from auditor.cli.output import deliver, say, targets
+from auditor.cli.presets import PresetName, beyond, preset_of
 from auditor.cli.ready import until_ready
 from auditor.cli.watched import watched
 from auditor.errors import UsageError
@@ -109,6 +109,8 @@ def command(
 
     report = watched(work)
     deliver(report, wanted)
+    if note := beyond(preset, report):
+        say(note)
     if reason := unsaved(report):
         raise UsageError(f"{reason}; the verdict was: {report.verdict_line}")
     raise typer.Exit(report.exit_code)

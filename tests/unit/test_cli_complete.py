@@ -3,13 +3,15 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from made_reports import GOOD, REPORT
 
 from auditor.catalog import accelerators, models
 from auditor.cli import complete
-from auditor.cli.presets import Preset
+from auditor.cli.presets import Preset, beyond
 from auditor.loading import shipped_profiles
 from auditor.plan.presets import PRESETS
 
@@ -71,3 +73,10 @@ def test_what_goes_wrong_is_never_written_into_the_line(monkeypatch):
 
 def test_the_presets_of_the_command_line_are_those_there_are():
     assert {preset.value for preset in Preset} == set(PRESETS)
+
+
+def test_who_is_told_to_raise_a_budget_that_a_preset_holds_down_is_told_so():
+    told = replace(REPORT, findings=(replace(GOOD, remedies=("raise probe.budget",)),))
+    assert "--preset ci holds probe.budget down" in (beyond(Preset.ci, told) or "")
+    assert [beyond(Preset.launch, told), beyond(None, told)] == [None, None]
+    assert beyond(Preset.ci, replace(REPORT, findings=(GOOD,))) is None
