@@ -54,8 +54,10 @@ def lines(found: "Coverage") -> list[str]:
     """The queries that mislead, a line each with what to write instead; the first few where there are many."""
     from auditor.report.words import clean
 
-    told = [
-        f"{flaw.where}: {flaw.note}{f'; write {flaw.instead}' if flaw.instead else ''}" for flaw in found.flaws[:_MOST]
-    ]
-    rest = len(found.flaws) - _MOST
-    return [*map(clean, told), *([f"and {rest} more (--json shows all)"] if rest > 0 else [])]
+    told = list(
+        dict.fromkeys(
+            f"{flaw.where}: {flaw.note}{f'; write {flaw.instead}' if flaw.instead else ''}" for flaw in found.flaws
+        )
+    )
+    rest = len(told) - _MOST
+    return [*map(clean, told[:_MOST]), *([f"and {rest} more (--json shows all)"] if rest > 0 else [])]
