@@ -160,14 +160,14 @@ class Judged:
             return "a longer load, which tells whether such crowds come again"
         if self.missing is None:
             return "a limit that a finite number of requests can prove (0 % is none)"
-        return f"{self.missing} more good requests"
+        return f"{self.missing:,} more good requests"
 
     def how_to_decide(self, cls: str | None, stopped: Iterable[str | None]) -> tuple[str, ...]:
         """What helps where only requests (of a class) are missing; `stopped` says why loads ended early."""
         more, of = self.missing or 0, f" of class {cls}" if cls else ""
         ended = next((why for why in stopped if why and "time budget" in why), None)
         field = f"probe.budget.duration ({ended})" if ended else "probe.budget"
-        return (f"measure {count(more, 'more request')}{of} at the target, {self.n + more} in all: raise {field}",)
+        return (f"measure {count(more, 'more request')}{of} at the target, {self.n + more:,} in all: raise {field}",)
 
 
 def look_confidences(confidence: float, *, reserve: bool) -> tuple[float, ...]:

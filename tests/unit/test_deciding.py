@@ -196,6 +196,14 @@ def test_what_fares_alike_is_not_called_close():
     assert "good requests" in close.more
 
 
+def test_large_numbers_of_requests_are_grouped():
+    lacking = replace(both((100, 3), (100, 2)), missing=1593)
+    assert lacking.more == "1,593 more good requests"
+    assert lacking.how_to_decide(None, ()) == (
+        "measure 1,593 more requests at the target, 1,793 in all: raise probe.budget",
+    )
+
+
 def test_an_error_share_is_pooled_too():
     closed, bursts = Part((0.0,) * 150), Part((0.0,) * 149, open=True)
     assert decide_share([closed, bursts], 0.99, (0.95,)).status == "pass"
