@@ -39,7 +39,7 @@ class Container:
     `name` is that of the deployment, `inner` the container's own, where several share the first.
     `secret_variables` are those whose value the file only refers to, with the place where it is; `devices` are those
     of one replica, `part` what the file calls the accelerator; `address` is where others reach it, `hint` how one does
-    from elsewhere, `port` the one it listens on.
+    from elsewhere, `port` the one it listens on; `scaled` says that an autoscaler keeps the replicas.
     """
 
     name: str
@@ -52,6 +52,7 @@ class Container:
     devices: int | None = None
     part: str | None = None
     replicas: int | None = None
+    scaled: bool = False
     port: int | None = None
     address: str | None = None
     hint: str = ""
@@ -97,7 +98,8 @@ def draft_of(container: Container, folder: Path) -> Draft:
     if container.part is not None:
         deployment |= _accelerator(container.part)
     if container.replicas is not None and container.replicas // nodes > 1:
-        deployment["replicas"] = Said(container.replicas // nodes)
+        why = "the fewest that its autoscaler keeps" if container.scaled else ""
+        deployment["replicas"] = Said(container.replicas // nodes, why)
     secrets = (*line.secrets, *container.secrets, *find_secrets(dict(container.variables)))
     note = () if container.part is None or "accelerator" in deployment else (_unknown_part(container.part),)
     draft = replace(found, name=container.name, deployment=deployment, secrets=secrets, notes=(*found.notes, *note))

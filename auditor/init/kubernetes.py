@@ -76,7 +76,7 @@ def _container(item: Doc, pod: _Pod, document: Doc, documents: Sequence[Doc], fi
     spec, meta = mapping(pod.template.get("spec")), mapping(document.get("metadata"))
     kind, name = text_of(document.get("kind")) or "pod", text_of(meta.get("name")) or text_of(item.get("name"))
     variables, secret = environment(item, documents)
-    devices = devices_of(item)
+    devices, kept = devices_of(item), _scaled(kind, name, documents)
     address, hint = _service(pod, kind, name, documents, text_of(meta.get("namespace")))
     ports = [whole(mapping(port).get("containerPort")) for port in listing(item.get("ports"))]
     return Container(
@@ -89,7 +89,8 @@ def _container(item: Doc, pod: _Pod, document: Doc, documents: Sequence[Doc], fi
         secret_variables=secret,
         devices=devices * pod.size if devices is not None else None,
         part=node_part(spec),
-        replicas=_scaled(kind, name, documents) or pod.replicas,
+        replicas=kept or pod.replicas,
+        scaled=kept is not None,
         port=next((port for port in ports if port), None),
         address=address,
         hint=hint,

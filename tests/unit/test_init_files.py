@@ -175,7 +175,8 @@ spec: {scaleTargetRef: {name: llama}, minReplicaCount: 5}
 
 def test_the_fewest_replicas_of_an_autoscaler_count(read):
     """An autoscaler overrules the workload's own count; KEDA's means a Deployment where it names no kind."""
-    assert read(DEPLOYMENT + SCALER).deployment["replicas"].value == 4
+    kept = read(DEPLOYMENT + SCALER).deployment["replicas"]
+    assert (kept.value, kept.note) == (4, "the fewest that its autoscaler keeps")
     assert read(DEPLOYMENT + KEDA).deployment["replicas"].value == 5
     assert read(DEPLOYMENT + SCALER.replace("name: llama", "name: other")).deployment["replicas"].value == 3
     assert read(DEPLOYMENT + SCALER.replace("minReplicas: 4, ", "")).deployment["replicas"].value == 3
