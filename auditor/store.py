@@ -1,6 +1,6 @@
 """The run folder: everything an audit saw, written as it happens, so that it can be judged again without the endpoint.
 
-    run.json            format version, program version, how it was judged, whether the run came to its end
+    run.json            versions of format and program, how it was judged, whether it ended and with how many requests
     profile.yaml        the profile's text
     evidence.json       the evidence without its measurements
     measurements.jsonl  one load a line, without its requests
@@ -46,9 +46,6 @@ UNSAVED = "the run cannot be saved"
 """Is in every `Recording.failure`."""
 
 T = TypeVar("T")
-
-
-# ------------------------------------------------------------------------------------------------------------- writing
 
 
 @contextmanager
@@ -149,7 +146,7 @@ class Recording:
             self._write_samples(index, measurement)
         self._write("measurements.jsonl", "".join(_line(_without_samples(m)) for m in evidence.measurements))
         self._write("report.json", json.dumps(_report(report), indent=2, allow_nan=False) + "\n")
-        self._write("run.json", self._facts(complete=True))
+        self._write("run.json", self._facts(complete=True, requests=_requests(evidence.measurements)))
 
     def close(self) -> None:
         """End the file of the load that is running; what was written reaches the disk."""
@@ -162,10 +159,10 @@ class Recording:
             except OSError as error:
                 self._fail(error)
 
-    def _facts(self, *, complete: bool) -> str:
+    def _facts(self, **more: bool | list[int]) -> str:
         from auditor import __version__
 
-        facts = {"schema_version": SCHEMA_VERSION, "tool_version": __version__, "complete": complete}
+        facts = {"schema_version": SCHEMA_VERSION, "tool_version": __version__, **more}
         return _line({**facts, "options": plain(self._options)})
 
     def _write_samples(self, index: int, measurement: Measurement) -> None:
@@ -215,9 +212,6 @@ def _report(report: Report) -> dict[str, Any]:
     return {f.name: plain(getattr(report, f.name)) for f in fields(report) if f.name != "evidence"}
 
 
-# ---------------------------------------------------------------------------------------------------------- plain data
-
-
 def plain(value: Any) -> Any:
     """Dataclasses as mappings, infinite numbers as text: what `json` can write."""
     if is_dataclass(value):
@@ -259,19 +253,16 @@ def _normal(value: T) -> T:
     return _parse(type(value), json.loads(_line(plain(value))))
 
 
-# ------------------------------------------------------------------------------------------------------------- reading
-
-
 def load(folder: Path) -> Evidence:
     """The evidence of a saved run, also of one that was cut off (its `problems` then say so).
 
     Raises UsageError in one line for a folder that holds no run, a damaged file, or a newer format.
     """
-    facts = _read_json(folder, "run.json")
-    _refuse_newer(folder, facts)
+    facts = _facts(folder)
     evidence = _read(folder, "evidence.json", Evidence, _dated(_read_json(folder, "evidence.json")))
     measured = _measurements(folder)
     if facts.get("complete") is True:
+        _refuse_parts(folder, measured, facts.get("requests"))
         return replace(evidence, measurements=measured)
     note = "the saved run was cut off before its end; judged with what was saved"
     rest = _unfinished(folder, evidence, len(measured))
@@ -285,13 +276,13 @@ def _dated(data: Any) -> Any:
 
 def load_options(folder: Path) -> dict[str, Any]:
     """How a saved run was judged: the plain values that `recording` was given. Raises UsageError like `load`."""
-    facts = _read_json(folder, "run.json")
-    _refuse_newer(folder, facts)
-    options = facts.get("options", {})
+    options = _facts(folder).get("options", {})
     return options if isinstance(options, dict) else {}
 
 
-def _refuse_newer(folder: Path, facts: Any) -> None:
+def _facts(folder: Path) -> dict[str, Any]:
+    """What run.json says, unless a newer program wrote it."""
+    facts = _read_json(folder, "run.json")
     version = facts.get("schema_version") if isinstance(facts, dict) else None
     if not isinstance(version, int) or version < 1:
         raise UsageError(f"{folder / 'run.json'}: is damaged: it names no format version")
@@ -300,6 +291,20 @@ def _refuse_newer(folder: Path, facts: Any) -> None:
             f"{folder}: this run was saved by a newer serving-audit (format {version}, this program reads up to "
             f"{SCHEMA_VERSION}); upgrade serving-audit"
         )
+    return facts  # type: ignore[no-any-return]
+
+
+def _requests(measured: Sequence[Measurement]) -> list[int]:
+    return [len(m.samples) + len(m.warmup) for m in measured]
+
+
+def _refuse_parts(folder: Path, measured: tuple[Measurement, ...], told: Any) -> None:
+    """Refuse a finished run that lost requests: what is left could pass. Older runs did not tell how many they hold."""
+    names = ("measurements.jsonl", *map(_samples_name, range(len(measured))))
+    gone = next((name for name in names if not (folder / name).exists()), None)
+    if gone or told not in (None, _requests(measured)):
+        lost = gone or "a part of its requests"
+        raise UsageError(f"{folder}: is damaged: {lost} is missing; copy it whole once more")
 
 
 def _measurements(folder: Path) -> tuple[Measurement, ...]:

@@ -223,7 +223,13 @@ def test_every_file_is_strict_json(tmp_path, loaded):
         for text in texts:
             json.loads(text, parse_constant=refuse)
     facts = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert facts == {"schema_version": 1, "tool_version": facts["tool_version"], "complete": True, "options": OPTIONS}
+    assert facts == {
+        "schema_version": 1,
+        "tool_version": facts["tool_version"],
+        "complete": True,
+        "requests": [3, 1],
+        "options": OPTIONS,
+    }
     assert store.load_options(tmp_path / "run") == OPTIONS
     saved = json.loads((tmp_path / "run" / "report.json").read_text())
     assert saved["findings"][0]["measured"]["value"] == "Infinity"
@@ -396,6 +402,30 @@ def test_a_damaged_or_newer_run_is_refused_in_one_line(tmp_path, loaded, name, t
     with pytest.raises(UsageError, match=message) as caught:
         store.load(tmp_path / "run")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["measurements.jsonl", "samples-00.jsonl"])
+@pytest.mark.parametrize("older", [True, False])
+@pytest.mark.parametrize("left", [None, "", "cut"])
+def test_a_finished_run_that_lost_requests_is_refused(tmp_path, loaded, name, older, left):
+    record(tmp_path / "run", loaded)
+    facts = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert facts["requests"] == [len(m.samples) + len(m.warmup) for m in MEASURED]
+    if older:
+        del facts["requests"]
+        (tmp_path / "run" / "run.json").write_text(json.dumps(facts))
+    file = tmp_path / "run" / name
+    text = file.read_text()
+    if left is None:
+        file.unlink()
+        with pytest.raises(UsageError, match=rf"is damaged: {name} is missing; copy it whole once more$"):
+            store.load(tmp_path / "run")
+    elif not older:
+        file.write_text(left and text[:-2])
+        with pytest.raises(
+            UsageError, match=r"is damaged: a part of its requests is missing; copy it whole once more$"
+        ):
+            store.load(tmp_path / "run")
 
 
 @pytest.mark.parametrize("wrong", ['"ttft":"NaN"', '"e2e":1e300', '"arrivals":[0.1,"Infinity"]', '"start":-1e12'])
