@@ -48,7 +48,7 @@ def command(
     audit judge runs/today
     audit judge runs/today --profile stricter.yaml --only W
     """
-    wanted = targets(output or ())
+    wanted = targets(output or (), keep=folder)
     from auditor.run import Options, judge
 
     options = Options(

@@ -63,14 +63,23 @@ def _place(path: Path) -> Path:
         return path
 
 
+def _is_data(name: str) -> bool:
+    """Whether a saved run is judged from the file of this name."""
+    return name.startswith("samples-") or name in {"run.json", "profile.yaml", "evidence.json", "measurements.jsonl"}
+
+
 def targets(
-    specs: Sequence[str], *, always_print: bool = True, formats: Iterable[str] | None = None
+    specs: Sequence[str],
+    *,
+    always_print: bool = True,
+    formats: Iterable[str] | None = None,
+    keep: Path | None = None,
 ) -> tuple[Target, ...]:
     """The reports asked for, each path known to be writable.
 
     With `always_print` the terminal report goes to stdout unless another one does; without it only if nothing was
     asked for. `formats` are known instead of a report's. Raises UsageError for an unknown format, a path that cannot be
-    written, or two reports for one place.
+    written, two reports for one place, or one over the data of the saved run in `keep`.
     """
     if formats is None:
         from auditor.report.renderers import RENDERERS
@@ -83,7 +92,9 @@ def targets(
     for target, place in zip(found, places, strict=True):
         if places.count(place) > 1:
             raise UsageError(f"-o: two reports for {target.path or 'stdout'}; give each its own path")
-        if target.path:
+        if target.path and place:
+            if keep is not None and place.parent == _place(keep) and _is_data(place.name):
+                raise UsageError(f"-o {target.path}: is a part of the saved run; choose another path")
             check_writable(target.path)
     return tuple(found)
 

@@ -14,7 +14,7 @@ def command(folder: RunFolder, *, output: Output = None, only: Only = None, toda
     \b
     audit report runs/today -o markdown=review.md -o json=report.json
     """
-    wanted = targets(output or (), always_print=False)
+    wanted = targets(output or (), always_print=False, keep=folder)
     from auditor.run import Options, judge
 
     deliver(judge(folder, profile=None, options=Options(only=letters(only), today=date(today))), wanted)

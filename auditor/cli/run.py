@@ -77,7 +77,7 @@ def command(
     audit run prod.yaml --baseline runs/last    fail where it is slower than that run, too
     audit run prod.yaml --passive --window 7d --only W,M
     """
-    wanted = targets(output or ())
+    wanted = targets(output or (), keep=save)
     from auditor.loading import load_profile
     from auditor.run import Options, audit, unsaved
     from auditor.units import DURATION

@@ -188,3 +188,15 @@ def test_a_summary_that_cannot_be_written_is_said_with_the_verdict(tmp_path, mon
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "no" / "summary.md"))
     with pytest.raises(UsageError, match=r"summary\.md cannot be written .*the verdict was: NOT READY"):
         deliver(REPORT, targets(["github=-"]))
+
+
+@pytest.mark.parametrize(
+    "name", ["run.json", "profile.yaml", "evidence.json", "measurements.jsonl", "samples-00.jsonl"]
+)
+def test_no_report_is_written_over_what_a_saved_run_is_judged_from(tmp_path, name):
+    file = tmp_path / name
+    file.write_text("kept")
+    with pytest.raises(UsageError, match="is a part of the saved run; choose another path"):
+        targets([f"json={tmp_path}/../{tmp_path.name}/{name}"], keep=tmp_path)
+    assert file.read_text() == "kept"
+    assert targets([f"json={tmp_path / 'page.json'}"], keep=tmp_path)[0] == Target("json", tmp_path / "page.json")
