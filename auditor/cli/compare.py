@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from auditor.cli.deployment import AsJson
-from auditor.cli.options import MinEffect, OnInconclusive, Output, policy_exit, share
+from auditor.cli.options import MinEffect, OnInconclusive, Output, effect, policy_exit
 from auditor.cli.output import put, targets
 from auditor.errors import UsageError
 
@@ -21,7 +21,7 @@ Folders = Annotated[
 def command(
     folders: Folders,
     *,
-    min_effect: MinEffect = "10%",
+    min_effect: MinEffect = None,
     on_inconclusive: OnInconclusive = None,
     output: Output = None,
     as_json: AsJson = False,
@@ -40,7 +40,7 @@ def command(
     from auditor.report.compare import RENDERERS
 
     specs = [*(output or ()), *(["json=-"] if as_json else [])]
-    wanted, least = targets(specs, formats=RENDERERS), share("--min-effect", min_effect)
+    wanted, least = targets(specs, formats=RENDERERS), effect(min_effect, against=True)
     if len(folders) < 2:
         raise UsageError("audit compare: needs two folders of saved runs, the baseline and the new run")
     from auditor.baseline import read

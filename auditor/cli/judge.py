@@ -15,8 +15,8 @@ from auditor.cli.options import (
     RunFolder,
     Today,
     date,
+    effect,
     letters,
-    share,
 )
 from auditor.cli.output import deliver, targets
 
@@ -37,7 +37,7 @@ def command(
     on_inconclusive: OnInconclusive = None,
     fail_on: FailOn = None,
     baseline: Baseline = None,
-    min_effect: MinEffect = "10%",
+    min_effect: MinEffect = None,
     today: Today = None,
 ) -> None:
     """Judge a saved run again, without the endpoint.
@@ -57,7 +57,7 @@ def command(
         fail_on=fail_on,
         today=date(today),
         baseline=tuple(baseline or ()),
-        min_effect=share("--min-effect", min_effect),
+        min_effect=effect(min_effect, against=bool(baseline)),
     )
     report = judge(folder, profile=profile, options=options)
     deliver(report, wanted)

@@ -31,11 +31,13 @@ __all__ = [
     "Wait",
     "amount",
     "date",
+    "effect",
     "letters",
     "policy_exit",
     "positive",
-    "share",
 ]
+
+_EFFECT = "10%"  # the least slowdown that counts where nobody says
 
 
 class Policy(StrEnum):
@@ -104,7 +106,8 @@ Baseline = Annotated[
     ),
 ]
 MinEffect = Annotated[
-    str, typer.Option("--min-effect", metavar="SHARE", help="The least slowdown against a baseline that counts.")
+    str | None,
+    typer.Option("--min-effect", metavar="SHARE", help="The least slowdown against a baseline that counts; 10%."),
 ]
 Today = Annotated[
     str | None,
@@ -140,11 +143,15 @@ def positive(flag: str, text: str, unit: "Unit") -> float:
     return found
 
 
-def share(flag: str, text: str) -> float:
-    """A share such as 10% that is more than 0; raises UsageError for anything else."""
+def effect(given: str | None, *, against: bool) -> float:
+    """The least slowdown that counts, as a share; raises UsageError for anything else, or with nothing to be slower
+    than.
+    """
     from auditor.units import SHARE
 
-    return positive(flag, text, SHARE)
+    if given is not None and not against:
+        raise UsageError("--min-effect: says what counts against a baseline; name it with --baseline")
+    return positive("--min-effect", given if given is not None else _EFFECT, SHARE)
 
 
 def policy_exit(code: int, policy: Policy | None) -> int:

@@ -18,9 +18,9 @@ from auditor.cli.options import (
     Wait,
     amount,
     date,
+    effect,
     letters,
     positive,
-    share,
 )
 from auditor.cli.output import deliver, say, targets
 from auditor.cli.presets import PresetName, beyond, preset_of
@@ -59,7 +59,7 @@ def command(
     on_inconclusive: OnInconclusive = None,
     fail_on: FailOn = None,
     baseline: Baseline = None,
-    min_effect: MinEffect = "10%",
+    min_effect: MinEffect = None,
     passive: Passive = False,
     window: Window = None,
     today: Today = None,
@@ -98,7 +98,7 @@ def command(
         fail_on=fail_on,
         today=date(today),
         baseline=tuple(baseline or ()),
-        min_effect=share("--min-effect", min_effect),
+        min_effect=effect(min_effect, against=bool(baseline)),
         passive=positive("--window", window or _WINDOW, DURATION) if passive else None,
     )
     loaded, patience = preset_of(load_profile(profile), preset), amount("--wait-ready", wait, DURATION)

@@ -130,6 +130,14 @@ def test_judge_holds_a_saved_run_against_another(audit):
     assert audit("judge", "slow", "--only", "W", "--baseline", "base", "--min-effect", "30%")[0] == 0
 
 
+def test_what_counts_needs_a_baseline(audit):
+    assert audit("judge", "slow", "--min-effect", "30%") == (
+        2,
+        "",
+        "audit: --min-effect: says what counts against a baseline; name it with --baseline\n",
+    )
+
+
 def test_other_traffic_is_no_baseline(audit, tmp_path):
     heavier = replace(EVIDENCE, profile=make_profile(traffic=Traffic(target_concurrency=32)))
     save(tmp_path / "heavy", heavier)
