@@ -250,12 +250,24 @@ def test_what_misleads_is_printed_with_what_to_write(tmp_path):
     assert whole["flaws"] == [flaw]
 
 
+def _summed(*titles: str) -> str:
+    """A dashboard with a panel of each title, each of twelve sums that replicas add up in."""
+    targets = [{"expr": f'sum(vllm:kv_cache_usage_perc{{a="{number}"}})'} for number in range(12)]
+    return json.dumps({"title": "b", "panels": [{"title": title, "targets": targets} for title in titles]})
+
+
 def test_many_that_mislead_are_not_all_in_the_table(tmp_path):
     path = tmp_path / "b.json"
-    targets = [{"expr": f'sum(vllm:kv_cache_usage_perc{{a="{number}"}})'} for number in range(12)]
-    path.write_text(json.dumps({"title": "b", "panels": [{"title": "KV", "targets": targets}]}), encoding="utf-8")
+    path.write_text(_summed(*(f"KV {number}" for number in range(12))), encoding="utf-8")
     table = CliRunner().invoke(app, ["coverage", str(path)]).stdout
     assert "and 2 more (--json shows all)" in table
+
+
+def test_what_misleads_alike_in_one_panel_is_told_once(tmp_path):
+    path = tmp_path / "b.json"
+    path.write_text(_summed("KV"), encoding="utf-8")
+    table = CliRunner().invoke(app, ["coverage", str(path)]).stdout
+    assert table.count("misleads") == 1
 
 
 def test_alerts_on_names_that_prometheus_stores_otherwise_are_written_anew():
