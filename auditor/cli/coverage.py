@@ -218,11 +218,11 @@ def _around(found: "Coverage", pages: list["MetricsPage"], place: "Place", store
 def _table(found: "Coverage") -> str:
     from auditor.report.words import clean
 
-    lines = [f"{'concept':<16}{'rung':<13}series"]
+    lines = [f"{'concept':<16}{'rung':<9}series"]
     for item in found.items:
         more = [f"dead: {', '.join(item.dead)}" if item.dead else "", *item.note.split("; ")]
         more += [f"watched by {', '.join(item.alerts)}" if item.alerts else ""]
-        lines += _wrap(f"{item.concept:<16}{item.rung:<13}", clean(", ".join(item.names) or "-"))
+        lines += _wrap(f"{item.concept:<16}{item.rung:<9}", clean(", ".join(item.names) or "-"))
         lines += [part for line in more if line for part in _wrap("", clean(line))]
     for problem in (*found.unreadable, *found.invalid_queries):
         lines += _wrap(f"{'unreadable':<16}", clean(problem))
@@ -234,8 +234,8 @@ def _wrap(first: str, text: str) -> list[str]:
     return wrap(
         text,
         80,
-        initial_indent=f"{first.rstrip():<28} ",
-        subsequent_indent=" " * 29,
+        initial_indent=f"{first.rstrip():<24} ",
+        subsequent_indent=" " * 25,
         break_long_words=False,
         break_on_hyphens=False,
     )
