@@ -268,13 +268,13 @@ def _queue_seen(evidence: Evidence, m: Measurement, rest: dict[str, Any]) -> Fin
 
 
 def _batch_full(evidence: Evidence, m: Measurement, busy: Sequence[float]) -> bool:
-    """Whether what ran while others waited stood at the batch's limit, or at one that nothing tells.
+    """Whether what ran on all replicas while others waited stood at their limit, or at one that nothing tells.
 
     In a closed loop what runs and what waits add up to the users: near the target, a few that wait for compute hold
     what runs still as well.
     """
     limit = min((limit for limit, _, _ in holding.batch_limits(evidence)), default=math.inf)
-    if busy and median(busy) >= REACHED * limit:
+    if busy and median(busy) >= REACHED * limit * evidence.profile.deployment.replicas:
         return True
     return judging.held(busy) and (bool(m.load.arrivals) or max(busy) < REACHED * m.load.concurrency)
 

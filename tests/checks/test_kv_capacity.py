@@ -484,7 +484,10 @@ def test_a_batch_that_runs_at_its_known_limit_is_full_however_the_readings_vary(
     late = tuple(s for s in m.snapshots if s.values.get("running", 11.0) >= 11.0)
     evidence = with_slo(evidence, replace(m, snapshots=late))
     assert only("K305", evidence).status == "warn"
-    assert only("K305", replace(evidence, served=make_served(max_num_seqs=14))).status == "fail"
+    served = replace(evidence, served=make_served(max_num_seqs=14))
+    assert only("K305", served).status == "fail"
+    two = replace(served.profile.deployment, replicas=2)
+    assert only("K305", declared(served, deployment=two)).status == "warn"  # 13 of 28 places
 
 
 def test_a_queue_for_compute_is_no_failure_of_the_cache():
